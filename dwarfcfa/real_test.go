@@ -87,8 +87,8 @@ func checkNormalised(t *testing.T, table *Table, in *Interp, raw *RawRow) {
 	}
 }
 
-// TestPersonalityName: the name is found without a copy of each of the object's 6,000 symbols, which may take more memory than
-// all else.
+// TestPersonalityName: the name is found without a copy of each of the object's 6,000 symbols, which may take
+// more memory than all else.
 func TestPersonalityName(t *testing.T) {
 	o, err := Open("/usr/lib/x86_64-linux-gnu/libstdc++.so.6")
 	require.NoError(t, err)

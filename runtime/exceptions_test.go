@@ -164,7 +164,8 @@ func TestExceptionsPointers(t *testing.T) {
 // TestExceptionsLate: what libstdc++'s routine says is remembered also if a library brings libstdc++ after the start.
 func TestExceptionsLate(t *testing.T) {
 	k := makeThrowing(t)
-	got, _ := k.inKit(t, k.path("eh-throwing"), []string{"LD_PRELOAD=" + k.path("libgcc/libgcc_s.so.1"), "EHASM_STATS=1"}, "eh-late")
+	got, _ := k.inKit(t, k.path("eh-throwing"),
+		[]string{"LD_PRELOAD=" + k.path("libgcc/libgcc_s.so.1"), "EHASM_STATS=1"}, "eh-late")
 	all := regexp.MustCompile(`exceptions: on, 3200 throws taken over, 0 handed over, \d+ frames learnt, 0 calls handed over, (\d+) routines asked\n`).FindStringSubmatch(got)
 	require.NotNil(t, all, got)
 	asked, err := strconv.Atoi(all[1])

@@ -74,7 +74,8 @@ func TestAttach(t *testing.T) {
 	again := ehasm(t, "convert", "--attach", filepath.Join(dir, "with-pie"), "-o", filepath.Join(dir, "twice"))
 	assert.Equal(t, exitFailed, again.code)
 	assert.Contains(t, again.stderr, "has .sframe in memory already")
-	assert.Equal(t, exitUsage, ehasm(t, "convert", "--attach", "--address=0x1000", source, "-o", filepath.Join(dir, "x")).code)
+	assert.Equal(t, exitUsage,
+		ehasm(t, "convert", "--attach", "--address=0x1000", source, "-o", filepath.Join(dir, "x")).code)
 }
 
 // sameSteps compares the caller's rip, rsp and rbp by .sframe and by the other tables at every address.

@@ -67,7 +67,8 @@ func TestPerfScript(t *testing.T) {
 	} {
 		source := filepath.Join(dir, c.name+map[string]string{"gcc": ".c", "g++": ".cc"}[c.compiler])
 		require.NoError(t, os.WriteFile(source, []byte(c.source), 0o666))
-		out, err := exec.Command(c.compiler, "-O1", "-fno-omit-frame-pointer", "-o", filepath.Join(dir, c.name+".prog"), source).CombinedOutput()
+		out, err := exec.Command(c.compiler, "-O1", "-fno-omit-frame-pointer", "-o",
+			filepath.Join(dir, c.name+".prog"), source).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		perfIn(t, dir, append(append([]string{"record", "-q", "-F", "499", "-o", c.name},
 			strings.Fields(c.record)...), "./"+c.name+".prog")...)

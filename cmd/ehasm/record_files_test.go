@@ -43,8 +43,8 @@ func TestRecordRawFull(t *testing.T) {
 	assert.Equal(t, []string{"p.folded", "raw"}, files(t, dir))
 }
 
-// TestRecordChains: perf and script see the same frames in a recording with call chains, which has no copies of stacks. If it
-// cannot be written whole, what had its name stays.
+// TestRecordChains: perf and script see the same frames in a recording with call chains, which has no copies of
+// stacks. If it cannot be written whole, what had its name stays.
 func TestRecordChains(t *testing.T) {
 	testtool.Need(t, "perf", "gcc")
 	dir := t.TempDir()

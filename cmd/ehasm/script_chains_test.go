@@ -17,9 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// measured begins programs whose samples are compared with perf's text. Those in the thread's name "measured" are in functions
-// of the program itself, wherever the timer hits: system calls are made without entries of linkage tables and
-// without the loader, which perf names in other ways (docs/perf-tools.md).
+// measured begins programs whose samples are compared with perf's text. Those in the thread's name "measured"
+// are in functions of the program itself, wherever the timer hits: system calls are made without entries of
+// linkage tables and without the loader, which perf names in other ways (docs/perf-tools.md).
 const measured = `#include <csignal>
 static volatile unsigned long sink;
 static char pages[64 << 12];
@@ -84,7 +84,8 @@ func framesOf(text string) (stacks []string) {
 	return stacks
 }
 
-// TestScriptChains: perf sees in the result the frames that script shows for the recording, of every sample that is chosen.
+// TestScriptChains: perf sees in the result the frames that script shows for the recording, of every sample
+// that is chosen.
 func TestScriptChains(t *testing.T) {
 	testtool.Need(t, "perf", "gcc")
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())

@@ -481,6 +481,7 @@ func TestHiddenProcess(t *testing.T) {
 			setpriv --reuid 65534 --regid 65534 --clear-groups "$0" $args 2>&1
 		done; exit 0`, prog, fmt.Sprint(pid)).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	hidden := fmt.Sprintf("process %d: /proc hides this process from you (hidepid): be root, or in the group that its option gid names\n", pid)
+	hidden := fmt.Sprintf("process %d: /proc hides this process from you (hidepid): "+
+		"be root, or in the group that its option gid names\n", pid)
 	assert.Equal(t, "ehasm: "+hidden+"ehasm: record: "+hidden+"ehasm: "+hidden, string(out))
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestForSystem: files that others may have written are refused; it is a failure if they were named, not below a folder.
+// TestForSystem: files that others may have written are refused; it is a failure if they were named, not below
+// a folder.
 func TestForSystem(t *testing.T) {
 	image, err := os.ReadFile("/proc/self/exe")
 	require.NoError(t, err)

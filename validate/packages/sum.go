@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"regexp"
@@ -48,25 +49,15 @@ func printSums(paths []string, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "%d packages, %d files built\n", len(t.packages), len(t.files))
 	for _, counts := range []map[string]int{t.steps, t.other} {
-		for _, key := range sorted(counts) {
+		for _, key := range slices.Sorted(maps.Keys(counts)) {
 			fmt.Fprintf(out, "  %6d %s\n", counts[key], key)
 		}
 	}
 	t.table(out)
-	for _, key := range sorted(t.failures) {
+	for _, key := range slices.Sorted(maps.Keys(t.failures)) {
 		fmt.Fprintf(out, "FAILED: %s: %s\n", key, t.failures[key])
 	}
 	return nil
-}
-
-// sorted returns the keys of a map in order.
-func sorted[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // read adds the records of a file. A package that is there twice counts once.
@@ -121,7 +112,7 @@ func (t *totals) table(out io.Writer) {
 	classes := []*class{{name: "to 15 KB", most: 15 * kb}, {name: "to 100 KB", most: 100 * kb}, {name: "to 1 MB", most: kb * kb},
 		{name: "above", most: 1 << 60}, {name: "all", most: 1 << 60}}
 	all := classes[len(classes)-1]
-	for _, key := range sorted(t.files) {
+	for _, key := range slices.Sorted(maps.Keys(t.files)) {
 		f := t.files[key]
 		i := slices.IndexFunc(classes, func(c *class) bool { return (*f)[forms[0].name].Tables <= c.most })
 		classes[i].files = append(classes[i].files, f)

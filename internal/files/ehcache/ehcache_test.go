@@ -115,7 +115,8 @@ func TestRemoveSwapped(t *testing.T) {
 	assert.FileExists(t, filepath.Join(outside, "1.eh_elf.so"))
 }
 
-// TestRemoveFails: the error is one line, however many files cannot be removed, and only what is gone counts as removed.
+// TestRemoveFails: the error is one line, however many files cannot be removed, and only what is gone counts as
+// removed.
 func TestRemoveFails(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), ".build-id")
 	put(t, folder, "aa/1.eh_elf.so", 3)
