@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/elfout"
@@ -48,6 +50,37 @@ func Prove(ctx context.Context, image []byte, object *dwarfcfa.Object) (p Proof,
 	}
 	return p, table.sameSites(image)
 }
+
+// errOther says that a file may be right, but is not the one that Compile would make.
+var errOther = errors.New("made by another release of ehasm, with other options, or of another file")
+
+// Accept returns the figures of an eh_elf that others have made, if it may take the place of the one that Compile would
+// make: its notes are the same, and it is proven. Nothing of it is believed.
+func (t *Table) Accept(image []byte, id *Identity) (Stats, error) {
+	info, err := elfout.ReadInfo(bytes.NewReader(image))
+	if err != nil {
+		return Stats{}, err
+	}
+	stats := newStats(t.Report, t.Table)
+	stats.Verified = true
+	if !id.Current(info, true) || !slices.Equal(info.Build, id.note(stats)) || info.Soname != id.name()+abi.Suffix {
+		return Stats{}, errOther
+	}
+	if err := ehelf.CheckNote(&info.Note, t.object.BuildID(), t.object.File()); err != nil {
+		return Stats{}, err
+	}
+	if _, err := prove.Image(image, t.Table); err != nil {
+		return Stats{}, fmt.Errorf("not proven: %w", err)
+	}
+	if err := t.sameSites(image); err != nil {
+		return Stats{}, err
+	}
+	stats.CodeBytes, stats.Layout = info.TextSize+info.DataSize, StatsOf(info).Layout
+	return stats, nil
+}
+
+// Bytes returns how many bytes the tables have that were read.
+func (t *Table) Bytes() int64 { return t.Report.SectionSize + t.Report.HdrSize }
 
 // sameSites compares the image's table for exceptions with the one that Compile makes.
 func (t *Table) sameSites(image []byte) error {

@@ -19,12 +19,7 @@ pack() { # pack NAME: the folder NAME of the stage, as NAME.tar.gz
 }
 
 sources=ehasm-$version
-mkdir "$stage/$sources"
-if [ "$(git rev-parse --show-toplevel 2>/dev/null)" = "$PWD" ]; then
-	git archive HEAD | tar -C "$stage/$sources" -xf -
-else # a tarball, perhaps inside another repository
-	tar --exclude=./build --exclude=./ehasm --exclude=./.git -cf - . | tar -C "$stage/$sources" -xf -
-fi
+scripts/sources.sh "$stage/$sources"
 pack "$sources"
 
 binary=ehasm-$version-linux-amd64

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -88,6 +89,7 @@ int main(void) { void *pcs[8]; ehu_init(); return ehu_backtrace(pcs, 8) >= 3 ? 0
 	assert.Contains(t, string(figures), "ehasm: exceptions: on")
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "cache")))
 	asService(t, root)
+	fromOutside(t, root)
 
 	dpkg("--purge", "ehasm-system", "ehasm", "libehunwind-dev", "libehunwind")
 	require.NoError(t, filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
@@ -137,6 +139,18 @@ func followsPackages(t *testing.T, root string, dpkg func(args ...string)) {
 	assert.Equal(t, []string{"-rw-r--r-- 02.eh_elf.so"}, made())
 	dpkg("--purge", "x")
 	assert.Empty(t, made())
+}
+
+// fromOutside fills the cache of all users of a system that lies in a folder, as for an image.
+func fromOutside(t *testing.T, root string) {
+	t.Helper()
+	cache := filepath.Join(root, "usr/lib/ehasm/.build-id")
+	require.NoError(t, os.RemoveAll(cache))
+	call(t, nil, filepath.Join(root, "usr/bin/ehasm"), "build", "--system", "--root", root, "--quiet", "/use")
+	made, err := filepath.Glob(filepath.Join(cache, "*/*"+abi.Suffix))
+	require.NoError(t, err)
+	require.Len(t, made, 1)
+	call(t, nil, filepath.Join(root, "usr/bin/ehasm"), "prove", made[0], "--object", filepath.Join(root, "use"))
 }
 
 // asService runs a program as a service with what preload --system prints: as another user, without a home.

@@ -46,6 +46,12 @@ libraries that a program opens with dlopen.
 --synth makes rows from code, as 'ehasm synth' shows them: missing, for code without
 rows; wrong, also in place of rows that 'ehasm check' finds wrong; all, for all code.
 
+--from takes eh_elfs that another machine has made: URL/xx/yyyy.eh_elf.so is the file of its
+cache, which any web server can serve. The server need not be trusted: build makes the
+table of the object, as always, and uses a file only if it is proven to mean that table.
+What is missing, of another release or not proven is made here. With --root, the PATHs
+are those of the system in FOLDER.
+
 Without -o, eh_elfs of the vDSO, and of files that a process has mapped but that are no
 longer at their path, are written to the current folder.
 
@@ -56,6 +62,7 @@ Examples:
   ehasm build --pid 1234 -o eh_elfs
   ehasm build --cache --deps --vdso /bin/ls
   ehasm build --system /usr/bin /usr/lib
+  ehasm build --system --root ./image --from https://symbols.example/eh_elfs /usr
   ehasm build --strict --json libfoo.so
   ehasm build --dispatch=packed -j1 libfoo.so
   ehasm build --synth=missing libx264.so.164
@@ -68,6 +75,7 @@ type buildOptions struct {
 	find.Options
 	out      string          // a folder. The empty string stands for the folder of each object.
 	cache    string          // the cache folder, with --cache
+	remote   *builder.Remote // of --from; nil: none
 	jobs     int             // files compiled at the same time, 1 or more
 	force    bool            // files that are up to date are written as well
 	strict   bool            // an FDE or row that cannot be compiled fails its file
@@ -86,6 +94,8 @@ func buildVerb() verb {
 		fs.StringVarP(&opt.out, "output", "o", "", "write below this `FOLDER`, made if missing")
 		cache := fs.Bool("cache", false, "write into the user's cache, by build-id")
 		system := fs.Bool("system", false, "write into the cache of all users, "+builder.SystemCache)
+		root := fs.String("root", "", "with --system: of the system below `FOLDER`, such as an unpacked image")
+		from := fs.String("from", "", "with --cache, --system: take eh_elfs from another cache at `URL`, or a folder, and prove them")
 		fs.BoolVar(&opt.Deps, "deps", false, "add every shared object that the files would load")
 		fs.BoolVar(&opt.VDSO, "vdso", false, "add the running kernel's vDSO")
 		fs.IntSliceVar(&opt.PIDs, "pid", nil, "add everything that process `N` has mapped executable")
@@ -119,12 +129,30 @@ func buildVerb() verb {
 			switch {
 			case (*cache || *system) && opt.out != "":
 				return v.misuse(c, errors.New("--cache and --system exclude --output"))
+			case *root != "" && !*system:
+				return v.misuse(c, errors.New("--root needs --system"))
 			case *system:
 				opt.cache = builder.SystemCache
+				if *root == "" {
+					break
+				}
+				if err := builder.EnterRoot(*root); err != nil {
+					c.fail(*root, err)
+					return exitFailed
+				}
 			case *cache:
 				var err error
 				if opt.cache, err = builder.CacheFolder(os.Getenv); err != nil {
 					return v.misuse(c, err)
+				}
+			}
+			if fs.Changed("from") {
+				if opt.cache == "" {
+					return v.misuse(c, errors.New("--from needs --cache or --system"))
+				}
+				var err error
+				if opt.remote, err = builder.NewRemote(*from); err != nil {
+					return v.misuse(c, fmt.Errorf("--from %q: %w", *from, err))
 				}
 			}
 			// The last flags have parsers in other packages: their words are checked now.
@@ -275,7 +303,7 @@ func failFolders(paths []string, c *console) {
 
 // options returns the settings of the build.
 func (opt *buildOptions) options() builder.Options {
-	return builder.Options{Code: opt.code, Cache: opt.cache, Workers: opt.jobs, Force: opt.force, Strict: opt.strict, Unproven: opt.noVerify}
+	return builder.Options{Code: opt.code, Cache: opt.cache, Workers: opt.jobs, Force: opt.force, Strict: opt.strict, Unproven: opt.noVerify, Remote: opt.remote}
 }
 
 // buildProgress tells the console what a build does.

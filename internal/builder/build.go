@@ -19,6 +19,8 @@ type Options struct {
 	Force    bool   // write files that are up to date, too
 	Strict   bool   // what cannot be compiled is a failure, not left out
 	Unproven bool   // do not prove the code against the tables
+
+	Remote *Remote // with Cache: where eh_elfs are taken from that it has; nil: all are made here
 }
 
 // Progress is told what a build does. Note and Done may be called by several goroutines at a time.
@@ -45,7 +47,7 @@ func Build(ctx context.Context, jobs []*Job, opt Options, p Progress) []*Outcome
 	var current atomic.Int64
 	outcomes := make([]*Outcome, len(jobs))
 	forEach(ctx, jobs, opt.Workers, func(i int) {
-		o := compileJob(ctx, jobs[i], &opt, &gate)
+		o := compileJob(ctx, jobs[i], &opt, &gate, p)
 		outcomes[i] = o
 		if o.Status == Current {
 			current.Add(1)

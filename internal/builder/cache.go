@@ -173,7 +173,7 @@ func (j *Job) intoCache(cache string, o *dwarfcfa.Object) error {
 	if err != nil {
 		return err
 	}
-	j.Target, j.cached = filepath.Join(cache, name), true
+	j.Target, j.inCache = filepath.Join(cache, name), name
 	return nil
 }
 

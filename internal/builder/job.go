@@ -11,10 +11,10 @@ import (
 // Job is an input with the paths of its eh_elf.
 type Job struct {
 	*find.Input
-	Name   string   // of the object, for messages
-	Target string   // the file to write
-	Links  []string // other names: symbolic links to Target
-	cached bool     // Target is in the cache
+	Name    string   // of the object, for messages
+	Target  string   // the file to write
+	Links   []string // other names: symbolic links to Target
+	inCache string   // the path of Target relative to the cache; "": it is not in the cache
 }
 
 // NewJobs gives every input its target, beside it or below dir, unless that is "". Two inputs that would get the same

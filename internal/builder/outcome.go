@@ -17,6 +17,7 @@ type Status string
 // Results.
 const (
 	Built   Status = "built"
+	Fetched Status = "fetched"
 	Current Status = "up to date"
 	Skipped Status = "skipped"
 	Failed  Status = "failed"
@@ -26,16 +27,16 @@ const (
 type Outcome struct {
 	*Job
 	Status  Status
-	Stats   compile.Stats // if Built or Current
+	Stats   compile.Stats // if Built, Fetched or Current
 	Time    time.Duration // of this job alone
 	Reason  string        // Skipped: why
 	Err     error         // Failed, and Skipped for damage
 	Details []error       // Built: what is left out
 }
 
-// compileJob makes the eh_elf of one input, unless it is up to date, and the
+// compileJob makes the eh_elf of one input, or takes it from the remote cache, unless it is up to date, and the
 // links to it.
-func compileJob(ctx context.Context, j *Job, opt *Options, gate *publisher) (o *Outcome) {
+func compileJob(ctx context.Context, j *Job, opt *Options, gate *publisher, p Progress) (o *Outcome) {
 	o = &Outcome{Job: j}
 	begin := time.Now()
 	defer func() {
@@ -73,15 +74,23 @@ func compileJob(ctx context.Context, j *Job, opt *Options, gate *publisher) (o *
 	if err != nil {
 		return o.refused(err, opt.Strict)
 	}
+	if file, stats := opt.Remote.take(ctx, j.inCache, table, id, p); file != nil {
+		o.Status, o.Stats = Fetched, stats
+		return o.written(gate, file)
+	}
 	made, err := table.Compile(ctx, id)
 	if err != nil {
 		return o.refused(err, opt.Strict)
 	}
-	o.Stats, o.Details = made.Stats, made.Details
-	if err := gate.write(j, made.Image); err != nil {
+	o.Status, o.Stats, o.Details = Built, made.Stats, made.Details
+	return o.written(gate, made.Image)
+}
+
+// written writes the job's eh_elf, and makes its links.
+func (o *Outcome) written(gate *publisher, file interface{ WriteFile(path string) error }) *Outcome {
+	if err := gate.write(o.Job, file); err != nil {
 		return o.fail(err)
 	}
-	o.Status = Built
 	return o.linked(gate)
 }
 

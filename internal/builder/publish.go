@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/files/shown"
 )
@@ -38,13 +37,13 @@ func (p *publisher) do(write func() error) error {
 	return write()
 }
 
-// write writes the image to the job's target.
-func (p *publisher) write(j *Job, image *elfout.Image) error {
+// write writes the eh_elf to the job's target.
+func (p *publisher) write(j *Job, file interface{ WriteFile(path string) error }) error {
 	return p.do(func() error {
 		if err := j.makeFolder(); err != nil {
 			return err
 		}
-		if err := image.WriteFile(j.Target); err != nil {
+		if err := file.WriteFile(j.Target); err != nil {
 			return err
 		}
 		if inSystemCache(j.Target) {
@@ -87,7 +86,7 @@ func linkTo(target, name string) error {
 // makeFolder makes the folder of the target.
 func (j *Job) makeFolder() error {
 	dir := filepath.Dir(j.Target)
-	if j.cached {
+	if j.inCache != "" {
 		return MakeCache(dir)
 	}
 	return MakeFolder(dir)

@@ -139,10 +139,10 @@ func tableRow(name string, s compile.Stats, time string) []string {
 		fmt.Sprint(s.CodeBytes), fmt.Sprintf("%.2f", s.Ratio()), s.Layout, time, leftOutText(s)}
 }
 
-// timeText is how long a job took, or that nothing had to be done.
+// timeText is how long a job took, or that nothing had to be made.
 func timeText(o *Outcome) string {
-	if o.Status == Current {
-		return string(Current)
+	if o.Status != Built {
+		return string(o.Status)
 	}
 	return seconds(o.Time)
 }

@@ -1,0 +1,156 @@
+package builder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ehasm/ehasm/compile"
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/regular"
+)
+
+// errNotThere says that a remote cache lacks an eh_elf.
+var errNotThere = errors.New("not there")
+
+// Remote is a cache that another machine has filled, in a folder or below a URL. Nothing in it is believed: each file is
+// proven against the object that it is for, or made here. Its methods are safe for concurrent use.
+type Remote struct {
+	base   string // a URL, or a folder
+	client *http.Client
+	down   atomic.Bool // it has failed: it is not asked again
+}
+
+// Bounds of a transfer: of the wait for an answer, of a whole file, and of its bytes beside those of the object's tables.
+// The smallest files are 2 to 3 times as large as their tables.
+const (
+	remoteWait  = 10 * time.Second
+	remoteTime  = 2 * time.Minute
+	remoteExtra = 1 << 20
+	remoteTimes = 4
+)
+
+// NewRemote returns the cache at from: an http or https URL, or an absolute path.
+func NewRemote(from string) (*Remote, error) {
+	if filepath.IsAbs(from) {
+		return &Remote{base: filepath.Clean(from)}, nil
+	}
+	u, err := url.Parse(from)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, errors.New("want http://HOST..., https://HOST..., or the absolute path of a folder")
+	}
+	r := &Remote{base: from, client: &http.Client{Timeout: remoteTime}}
+	if t, ok := http.DefaultTransport.(*http.Transport); ok {
+		t = t.Clone()
+		t.ResponseHeaderTimeout = remoteWait
+		t.DisableCompression = true // a few bytes could become many
+		r.client.Transport = t
+	}
+	return r, nil
+}
+
+// get returns at most limit bytes of the file name, a path relative to the cache.
+func (r *Remote) get(ctx context.Context, name string, limit int64) ([]byte, error) {
+	body, err := r.open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	b, err := io.ReadAll(io.LimitReader(body, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("more than %d bytes", limit)
+	}
+	return b, err
+}
+
+// open asks the server, or opens the file of a folder.
+func (r *Remote) open(ctx context.Context, name string) (io.ReadCloser, error) {
+	if r.client == nil {
+		f, err := regular.Open(filepath.Join(r.base, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, errNotThere
+		}
+		return f, err
+	}
+	address, err := url.JoinPath(r.base, filepath.ToSlash(name))
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("User-Agent", "ehasm")
+	answer, err := r.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	switch answer.StatusCode {
+	case http.StatusOK:
+		return answer.Body, nil
+	case http.StatusNotFound, http.StatusGone:
+		err = errNotThere
+	default:
+		err = errors.New(answer.Status)
+	}
+	answer.Body.Close()
+	return nil, err
+}
+
+// take returns the eh_elf of the cache's path name, proven; nil if it is to be made here. Why a file is not used is
+// noted, but for files that are not there. A server that fails is named once, and left alone from then on.
+func (r *Remote) take(ctx context.Context, name string, table *compile.Table, id *compile.Identity, p Progress) (received, compile.Stats) {
+	if r == nil || r.down.Load() {
+		return nil, compile.Stats{}
+	}
+	image, err := r.get(ctx, name, remoteExtra+remoteTimes*table.Bytes())
+	switch {
+	case errors.Is(err, errNotThere) || ctx.Err() != nil:
+		return nil, compile.Stats{}
+	case err != nil:
+		if !r.down.Swap(true) {
+			p.Note(r.shown(), fmt.Errorf("%w; what is missing is built here", bareURL(err)))
+		}
+		return nil, compile.Stats{}
+	}
+	stats, err := table.Accept(image, id)
+	if err != nil {
+		p.Note(r.shown()+"/"+filepath.ToSlash(name), fmt.Errorf("not used: %w", err))
+		return nil, compile.Stats{}
+	}
+	return image, stats
+}
+
+// shown is the cache's place for messages: without a password.
+func (r *Remote) shown() string {
+	if u, err := url.Parse(r.base); err == nil && r.client != nil {
+		return strings.TrimSuffix(u.Redacted(), "/")
+	}
+	return path.Clean(r.base)
+}
+
+// bareURL leaves out what the message names already.
+func bareURL(err error) error {
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		return wrapped.Err
+	}
+	return err
+}
+
+// received is an eh_elf as bytes.
+type received []byte
+
+// WriteFile writes it as a build writes its own.
+func (b received) WriteFile(path string) error {
+	return atomicfile.WriteFile(path, b, atomicfile.PermCode)
+}
