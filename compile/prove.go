@@ -51,8 +51,8 @@ func Prove(ctx context.Context, image []byte, object *dwarfcfa.Object) (p Proof,
 	return p, table.sameSites(image)
 }
 
-// errOther says that a file may be right, but is not the one that Compile would make.
-var errOther = errors.New("made by another release of ehasm, with other options, or of another file")
+// ErrOther says that a file may be right, but is not the one that Table.Compile would make.
+var ErrOther = errors.New("made by another release of ehasm, with other options, or of another file")
 
 // Accept returns the figures of an eh_elf that others have made, if it may take the place of the one that Compile would
 // make: its notes are the same, and it is proven. Nothing of it is believed.
@@ -64,7 +64,7 @@ func (t *Table) Accept(image []byte, id *Identity) (Stats, error) {
 	stats := newStats(t.Report, t.Table)
 	stats.Verified = true
 	if !id.Current(info, true) || !slices.Equal(info.Build, id.note(stats)) || info.Soname != id.name()+abi.Suffix {
-		return Stats{}, errOther
+		return Stats{}, ErrOther
 	}
 	if err := ehelf.CheckNote(&info.Note, t.object.BuildID(), t.object.File()); err != nil {
 		return Stats{}, err

@@ -28,6 +28,7 @@ type Remote struct {
 	base   string // a URL, or a folder
 	client *http.Client
 	down   atomic.Bool // it has failed: it is not asked again
+	other  atomic.Bool // a file of another build was named: one line for all such files
 }
 
 // Bounds of a transfer: of the wait for an answer, of a whole file, and of its bytes beside those of the object's tables.
@@ -123,11 +124,16 @@ func (r *Remote) take(ctx context.Context, name string, table *compile.Table, id
 		return nil, compile.Stats{}
 	}
 	stats, err := table.Accept(image, id)
-	if err != nil {
-		p.Note(r.shown()+"/"+filepath.ToSlash(name), fmt.Errorf("not used: %w", err))
+	switch {
+	case err == nil:
+		return image, stats
+	case errors.Is(err, compile.ErrOther) && r.other.Swap(true):
 		return nil, compile.Stats{}
+	case errors.Is(err, compile.ErrOther):
+		err = fmt.Errorf("%w; such files are built here", err)
 	}
-	return image, stats
+	p.Note(r.shown()+"/"+filepath.ToSlash(name), fmt.Errorf("not used: %w", err))
+	return nil, compile.Stats{}
 }
 
 // shown is the cache's place for messages: without a password.
