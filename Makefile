@@ -62,7 +62,7 @@ corpus: deps
 # PACKAGES of Debian, one at a time: downloaded, built in all forms, proven, removed. The lines of each file go to
 # build/packages.jsonl, their sums are printed. Hours.
 PACKAGES ?= 1600
-.PHONY: packages
+.PHONY: packages rpm
 packages: build
 	mkdir -p build
 	$(GO) build -o build/ ./validate/corpus ./validate/packages
@@ -117,7 +117,9 @@ dist:
 	scripts/dist.sh
 deb:
 	scripts/deb.sh
-# Both, with an SBOM.
+rpm:
+	scripts/rpm.sh
+# All three, with an SBOM.
 .PHONY: release
 release:
 	scripts/release.sh

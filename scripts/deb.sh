@@ -52,6 +52,10 @@ scripts/stage.sh "$stage/ehasm" /usr
 mkdir -p "$stage/ehasm/usr/share/zsh/vendor-completions" "$stage/ehasm/usr/share/doc/ehasm"
 mv "$stage/ehasm/usr/share/zsh/site-functions/_ehasm" "$stage/ehasm/usr/share/zsh/vendor-completions"
 rmdir "$stage/ehasm/usr/share/zsh/site-functions"
+# For packages of others: dh --with ehasm.
+install -D -m 755 scripts/dh_ehasm "$stage/ehasm/usr/bin/dh_ehasm"
+install -D -m 644 scripts/dh_ehasm.pm "$stage/ehasm/usr/share/perl5/Debian/Debhelper/Sequence/ehasm.pm"
+pod2man --center ehasm --release "ehasm $version" scripts/dh_ehasm | gzip -9n >"$stage/ehasm/usr/share/man/man1/dh_ehasm.1.gz"
 cp -r README.md docs "$stage/ehasm/usr/share/doc/ehasm"
 rm "$stage"/ehasm/usr/share/doc/ehasm/docs/*.go
 

@@ -64,7 +64,8 @@ func TestDebianPackages(t *testing.T) {
 		assert.FileExists(t, filepath.Join(root, "usr/share/man/man1", page))
 	}
 
-	followsPackages(t, root, dpkg)
+	followsPackages(t, root, func(version, library string) string { return debianPackage(t, version, library) },
+		func(file string) { dpkg("-i", file) }, func() { dpkg("--purge", "x") })
 
 	// A program built with the development package, run with the libraries of the other.
 	env := []string{"PKG_CONFIG_SYSROOT_DIR=" + root, "PKG_CONFIG_LIBDIR=" + filepath.Join(root,
@@ -92,17 +93,12 @@ int main(void) { void *pcs[8]; ehu_init(); return ehu_backtrace(pcs, 8) >= 3 ? 0
 	fromOutside(t, root)
 
 	dpkg("--purge", "ehasm-system", "ehasm", "libehunwind-dev", "libehunwind")
-	require.NoError(t, filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
-		assert.False(t, strings.Contains(filepath.Base(path), "ehasm") ||
-			strings.Contains(filepath.Base(path), "ehunwind") ||
-			strings.Contains(filepath.Base(path), "eh_elf"), "left behind: %s", path)
-		return err
-	}))
+	nothingLeft(t, root)
 }
 
 // followsPackages: the eh_elfs of ehasm-system come and go with the packages that are installed, also when a run was
-// interrupted.
-func followsPackages(t *testing.T, root string, dpkg func(args ...string)) {
+// interrupted. pack makes a package x of a version, with a library at usr/lib/x/libx.so.
+func followsPackages(t *testing.T, root string, pack func(version, library string) string, install func(file string), remove func()) {
 	t.Helper()
 	dir := t.TempDir()
 	made := func() (list []string) {
@@ -115,30 +111,46 @@ func followsPackages(t *testing.T, root string, dpkg func(args ...string)) {
 		}
 		return list
 	}
-	pack := func(version string) string { // a package with a library whose build-id is ab and the version
-		stage := filepath.Join(dir, version)
-		lib := filepath.Join(stage, "usr/lib/x/libx.so")
-		require.NoError(t, os.MkdirAll(filepath.Join(stage, "DEBIAN"), 0o755))
-		require.NoError(t, os.MkdirAll(filepath.Dir(lib), 0o755))
-		source := filepath.Join(dir, "x.c")
+	library := func(version string) string { // its build-id is ab and the version
+		path, source := filepath.Join(dir, version+".so"), filepath.Join(dir, "x.c")
 		require.NoError(t, os.WriteFile(source, []byte("int x(int n) { return n; }\n"), 0o644))
-		call(t, nil, "gcc", "-shared", "-fPIC", "-Wl,--build-id=0xab"+version, "-o", lib, source)
-		require.NoError(t, os.WriteFile(filepath.Join(stage, "DEBIAN/control"), []byte("Package: x\nVersion: "+version+
-			"\nArchitecture: amd64\nMaintainer: x\nDescription: x\n"), 0o644))
-		file := filepath.Join(dir, "x"+version+".deb")
-		call(t, nil, "dpkg-deb", "--root-owner-group", "--build", stage, file)
-		return file
+		call(t, nil, "gcc", "-shared", "-fPIC", "-Wl,--build-id=0xab"+version, "-o", path, source)
+		return path
 	}
-	one, two := pack("01"), pack("02")
-	dpkg("-i", one)
+	one, two := pack("01", library("01")), pack("02", library("02"))
+	install(one)
 	assert.Equal(t, []string{"-rw-r--r-- 01.eh_elf.so"}, made())
-	dpkg("-i", two)
+	install(two)
 	assert.Equal(t, []string{"-rw-r--r-- 02.eh_elf.so"}, made())
 	require.NoError(t, os.Remove(filepath.Join(root, "usr/lib/ehasm/.build-id/ab/02.eh_elf.so"))) // as if it was interrupted
 	call(t, nil, "chroot", root, "/usr/lib/ehasm/update")
 	assert.Equal(t, []string{"-rw-r--r-- 02.eh_elf.so"}, made())
-	dpkg("--purge", "x")
+	remove()
 	assert.Empty(t, made())
+}
+
+// debianPackage makes the package of followsPackages.
+func debianPackage(t *testing.T, version, library string) string {
+	stage := t.TempDir()
+	require.NoError(t, os.Chmod(stage, 0o755))
+	require.NoError(t, os.MkdirAll(filepath.Join(stage, "DEBIAN"), 0o755))
+	call(t, nil, "install", "-D", "-m", "644", library, filepath.Join(stage, "usr/lib/x/libx.so"))
+	require.NoError(t, os.WriteFile(filepath.Join(stage, "DEBIAN/control"), []byte("Package: x\nVersion: "+version+
+		"\nArchitecture: amd64\nMaintainer: x\nDescription: x\n"), 0o644))
+	file := filepath.Join(t.TempDir(), "x.deb")
+	call(t, nil, "dpkg-deb", "--root-owner-group", "--build", stage, file)
+	return file
+}
+
+// nothingLeft: no file has a name of ours.
+func nothingLeft(t *testing.T, root string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
+		assert.False(t, strings.Contains(filepath.Base(path), "ehasm") ||
+			strings.Contains(filepath.Base(path), "ehunwind") ||
+			strings.Contains(filepath.Base(path), "eh_elf"), "left behind: %s", path)
+		return err
+	}))
 }
 
 // fromOutside fills the cache of all users of a system that lies in a folder, as for an image.
