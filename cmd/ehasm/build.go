@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -217,64 +218,33 @@ func checkJobs(n int) error {
 	return nil
 }
 
-// build is the verb: it finds the inputs and their targets, compiles each, and
-// reports.
+// build is the verb: it plans, compiles each input, and reports.
 func build(ctx context.Context, paths []string, opt *buildOptions, c *console) int {
 	begin := time.Now()
 	opt.Loader = find.HostLoader(os.Getenv)
-	found := find.Find(ctx, paths, opt.Options)
 	progress := &buildProgress{c: c, failed: c.fail, noted: c.note, bar: !opt.quiet && !opt.json, details: opt.verbose}
 	if opt.quiet {
 		progress.noted = silent
 	}
-	// What could not be found is reported now; the rest is built nevertheless.
-	for _, p := range found.Problems {
+	if err := builder.MakeTarget(opt.out, opt.cache); err != nil {
+		c.fail(cmp.Or(opt.out, opt.cache), err)
+		return exitFailed
+	}
+	plan := builder.NewPlan(ctx, paths, opt.Options, opt.out, opt.cache)
+	// What cannot be built is reported now; the rest is built nevertheless.
+	for _, p := range plan.Failed {
 		c.fail(p.Path, p.Err)
 	}
-	for _, p := range found.Notes {
+	for _, p := range plan.Notes {
 		progress.Note(p.Path, p.Err)
 	}
-	if opt.out != "" {
-		if err := builder.MakeFolder(opt.out); err != nil {
-			c.fail(opt.out, err)
-			return exitFailed
-		}
-	}
-	// The jobs: an input with its target. Inputs that would write the same target are clashes.
-	var jobs []*builder.Job
-	if opt.cache != "" {
-		if err := builder.MakeCache(opt.cache); err != nil {
-			c.fail(opt.cache, err)
-			return exitFailed
-		}
-		if opt.cache == builder.SystemCache {
-			// Root runs code from the cache of all users, so files that others can write stay out:
-			// an error if named, else a note.
-			var given, refused []find.Problem
-			found.Inputs, given, refused = builder.ForSystem(found.Inputs)
-			for _, p := range given {
-				c.fail(p.Path, p.Err)
-			}
-			for _, p := range refused {
-				progress.Note(p.Path, p.Err)
-			}
-		}
-		jobs = builder.NewCacheJobs(found.Inputs)
-	} else {
-		var clashes []find.Problem
-		jobs, clashes = builder.NewJobs(found.Inputs, opt.out)
-		for _, p := range clashes {
-			c.fail(p.Path, p.Err)
-		}
-	}
-
-	defer builder.LimitMemory(jobs)()
+	defer builder.LimitMemory(plan.Jobs)()
 	// No outcome at all: a signal came before the end.
-	outcomes := builder.Build(ctx, jobs, opt.options(), progress)
+	outcomes := builder.Build(ctx, plan.Jobs, opt.options(), progress)
 	if outcomes == nil {
 		return interrupt.Status(ctx)
 	}
-	r := builder.NewReport(outcomes, found.Skipped, time.Since(begin))
+	r := builder.NewReport(outcomes, plan.Skipped, time.Since(begin))
 	// A PATH that is a file fails by itself; folders without one suitable file pass silently
 	// without this.
 	if len(r.Done) == 0 && len(c.failures) == 0 {

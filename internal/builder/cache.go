@@ -180,15 +180,11 @@ func (j *Job) intoCache(cache string, o *dwarfcfa.Object) error {
 // Fill builds the eh_elfs that the cache of opt lacks, for the paths and for what from adds to them. Files that cannot
 // be compiled are told to p. It returns false if ctx ended before all were done.
 func Fill(ctx context.Context, paths []string, from find.Options, opt Options, p Progress) bool {
-	found := find.Find(ctx, paths, from)
-	var given, refused []find.Problem
-	if opt.Cache == SystemCache {
-		found.Inputs, given, refused = ForSystem(found.Inputs)
-	}
-	for _, problem := range slices.Concat(found.Problems, found.Notes, given, refused) {
+	plan := NewPlan(ctx, paths, from, "", opt.Cache)
+	for _, problem := range slices.Concat(plan.Failed, plan.Notes) {
 		p.Note(problem.Path, problem.Err)
 	}
-	return Build(ctx, NewCacheJobs(found.Inputs), opt, p) != nil
+	return Build(ctx, plan.Jobs, opt, p) != nil
 }
 
 // FillForPrograms fills a cache for programs, and the libraries that they load when others are preloaded: opt.Cache, or the
