@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ehasm/ehasm/internal/files/nearest"
+
 	"github.com/spf13/pflag"
 )
 
@@ -59,11 +61,11 @@ func (v verb) unknown(err error, fs *pflag.FlagSet) error {
 	return err
 }
 
-// nearestFlag returns the only flag that begins with name or is close to it, as nearest does for verbs.
+// nearestFlag returns the only flag that begins with name or is close to it, as nearestVerb does for verbs.
 func nearestFlag(fs *pflag.FlagSet, name string) string {
 	var names []string
 	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	return nearestOf(names, name)
+	return nearest.Of(names, name)
 }
 
 // seconds is a duration of which "5" means five seconds, as for perf and sleep.
@@ -158,7 +160,7 @@ func usages(fs *pflag.FlagSet, groups []flagGroup) string {
 // recordGroups are the headings of record's help. Flags in none of them come under "Other flags".
 func recordGroups() []flagGroup {
 	return []flagGroup{
-		{"Flags", []string{"output", "pid", "name", "unit", "container", "all", "frequency", "count", "duration", "event"}},
+		{"Flags", []string{"output", "pid", "name", "unit", "container", "all", "frequency", "count", "duration", "event", "filter"}},
 		{"What is counted", []string{"off-cpu", "faults", "alloc", "alloc-period", "preload", "with", "cgroup"}},
 		{"Continuous recording", []string{"top", "every", "flight", "dump", "push", "push-as", "push-name", "push-label", "push-header"}},
 		{"What is written", []string{"format", "inline", "lines", "signatures", "no-demangle", "labels", "raw", "stats", "quiet"}},

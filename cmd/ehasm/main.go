@@ -18,6 +18,7 @@ import (
 
 	"github.com/ehasm/ehasm/internal/files/interrupt"
 	"github.com/ehasm/ehasm/internal/files/limits"
+	"github.com/ehasm/ehasm/internal/files/nearest"
 	"github.com/ehasm/ehasm/internal/files/shown"
 	"github.com/ehasm/ehasm/internal/profile/perfcall"
 
@@ -157,64 +158,20 @@ func dispatch(ctx context.Context, args []string, c *console) int {
 		}
 	}
 	hint := ""
-	if near := nearest(name); near != "" {
+	if near := nearestVerb(name); near != "" {
 		hint = fmt.Sprintf("; did you mean %q?", near)
 	}
 	fmt.Fprintf(c.stderr, "ehasm: unknown verb %q%s\nRun 'ehasm help' for usage.\n", name, hint)
 	return exitUsage
 }
 
-// nearest returns the only verb that begins with name, or is at most two added, removed or
-// changed letters from it; "" if there is none, or more than one.
-func nearest(name string) string {
+// nearestVerb returns the verb that was meant; "" if that is not clear.
+func nearestVerb(name string) string {
 	var names []string
 	for _, v := range verbs() {
 		names = append(names, v.name)
 	}
-	return nearestOf(names, name)
-}
-
-// nearestOf is nearest over any list of names. A prefix wins over a small distance.
-func nearestOf(names []string, name string) string {
-	var prefixed, close []string
-	for _, known := range names {
-		if strings.HasPrefix(known, name) {
-			prefixed = append(prefixed, known)
-		}
-		// A name of one or two letters is within two changes of too many words.
-		if len(name) > 2 && distance(name, known) <= 2 {
-			close = append(close, known)
-		}
-	}
-	for _, found := range [][]string{prefixed, close} {
-		if len(found) == 1 {
-			return found[0]
-		}
-	}
-	return ""
-}
-
-// distance returns the Levenshtein distance of two strings.
-func distance(a, b string) int {
-	// row holds the distances of a[:i] from all prefixes of b; diagonal is the entry of the row
-	// before, one to the left.
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return nearest.Of(names, name)
 }
 
 // declare returns the flags of the verb, and the function to run once they are
@@ -267,6 +224,8 @@ func plainly(err error) error {
 		what = "is not a number"
 	case "duration":
 		what = "is not a duration such as 30s or 5m"
+	case "condition":
+		what = "must follow the -e SYSTEM:TRACEPOINT that it is for"
 	case "bool":
 		what = "is neither true nor false"
 	}

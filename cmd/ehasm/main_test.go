@@ -182,7 +182,7 @@ func TestNearest(t *testing.T) {
 	for name, want := range map[string]string{"biuld": "build", "recrod": "record", "scr": "script", "prov": "prove",
 		"chekc":   "check",
 		"versoin": "version", "p": "", "frobnicate": "", "": "", "dumpp": "dump"} {
-		assert.Equal(t, want, nearest(name), name)
+		assert.Equal(t, want, nearestVerb(name), name)
 	}
 	assert.Contains(t, ehasm(t, "biuld").stderr, "unknown verb \"biuld\"; did you mean \"build\"?\n")
 }

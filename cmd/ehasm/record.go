@@ -50,10 +50,11 @@ is still written. The recording ends with the command, with the processes of -p,
 sample, record says why; with -p and -a the exit status is then 1.
 
 Samples are taken by the processor's cycles if it counts them, otherwise by cpu-clock.
--e takes one or several software events (page-faults, minor-faults, major-faults,
-context-switches, cpu-migrations, task-clock) and hardware events (instructions,
-branch-misses, ...); .pb.gz has values for each. Each fault, switch and migration is a
-sample; with -c, every Nth is.
+-e takes one or several events of perf list (page-faults, context-switches, instructions,
+L1-dcache-load-misses, cycles:u, r1c2), tracepoints (sched:sched_switch, with --filter as in
+perf) and probes: uprobe:FILE:FUNCTION, kprobe:FUNCTION, and uretprobe and kretprobe for
+returns. .pb.gz has values for each. Each fault, switch, tracepoint and probe is a sample;
+with -c, every Nth is. Tracepoints need root, and probes root or CAP_PERFMON.
 
 --off-cpu counts the time that threads are blocked, by the stack that blocks them: in
 .pb.gz nanoseconds, in .svg and .folded microseconds. It needs the right to see the kernel.
@@ -102,6 +103,7 @@ Examples:
   ehasm record -a --every 60s -o profiles
   ehasm record -a --push http://pyroscope:4040 --push-name shop
   ehasm record --flight 10m -o server.pb.gz -- ./server
+  ehasm record -e uprobe:/lib/x86_64-linux-gnu/libc.so.6:malloc -o malloc.svg -- ./program
   ehasm record --top -p 1234
   ehasm record --alloc -o heap.pb.gz -- ./server
   ehasm record --alloc=total -o allocated.svg -- python3 work.py
@@ -154,7 +156,8 @@ func recordVerb() verb {
 		fs.StringVar(&opt.Push.Name, "push-name", "", "`NAME` of the service there; default: the command's name, or ehasm")
 		fs.StringArrayVar(&opt.Push.Labels, "push-label", nil, "further label: `PAIR` is NAME=VALUE; may be repeated")
 		fs.StringArrayVar(&opt.Push.Headers, "push-header", nil, "header of each request: `LINE` is 'NAME: VALUE', or @FILE of such; may be repeated")
-		fs.StringSliceVarP(&opt.Sampling.Events, "event", "e", nil, "sample at this `EVENT`: cycles, cpu-clock, page-faults, ...; several: a,b")
+		fs.VarP(&opt.Sampling.Events, "event", "e", "sample at this `EVENT` of perf list, or uprobe:FILE:FUNCTION; several: a,b")
+		fs.Var(recorder.Filter{Events: &opt.Sampling.Events}, "filter", "of the tracepoints of -e before, only those that fulfil `EXPR`")
 		fs.Uint64VarP(&opt.Sampling.Period, "count", "c", 0, "take a sample every `N` events, instead of -F N a second")
 		fs.IntVar(&opt.Sampling.Copy, "stack-copy", defaultCopy, "copy `BYTES` of each stack; unless given, 64000 if that is too few")
 		refill := fs.String("refill", "auto", "`WHEN` to complete stacks longer than the copy: auto, never")
@@ -344,7 +347,7 @@ func (opt *recordOptions) checkChains() error {
 		return nil
 	case o.Path == "-":
 		return errors.New("-o -: a perf.data file cannot be written to a pipe")
-	case opt.Run.Top || opt.Run.Every+opt.Run.Flight > 0 || o.Raw != "" || slices.Contains(opt.Sampling.Events, "off-cpu"):
+	case opt.Run.Top || opt.Run.Every+opt.Run.Flight > 0 || o.Raw != "" || slices.Contains(opt.Sampling.Events.Names(), "off-cpu"):
 		return errors.New("the format perf.data goes with none of --top, --every, --flight, --raw and --off-cpu")
 	case names.Inline || names.Lines || names.Signatures || names.Mangled:
 		return errors.New("--inline, --lines, --signatures and --no-demangle have no effect in the format perf.data")
@@ -375,7 +378,7 @@ func (opt *recordOptions) parseInside(period string, command, given, periodGiven
 		return nil
 	case !command || len(opt.Target.PIDs) > 0 || opt.Target.All:
 		return errors.New(name + " needs a command: it is in the program from its start on")
-	case opt.Run.Top || opt.Run.Every+opt.Run.Flight > 0 || opt.Push.URL != "" || opt.Output.Raw != "" || opt.offCPU || opt.faults || len(opt.Sampling.Events) > 0:
+	case opt.Run.Top || opt.Run.Every+opt.Run.Flight > 0 || opt.Push.URL != "" || opt.Output.Raw != "" || opt.offCPU || opt.faults || len(opt.Sampling.Events.List) > 0:
 		return errors.New(name + " goes with none of --top, --every, --flight, --push, --raw, --off-cpu, --faults and --event")
 	}
 	return nil
@@ -402,19 +405,19 @@ func parseSize(text string) (uint64, error) {
 func (opt *recordOptions) takeEvents() error {
 	s := &opt.Sampling
 	given := 0
-	for name, is := range map[string]bool{"page-faults": opt.faults, "off-cpu": opt.offCPU, "": len(s.Events) > 0} {
+	for name, is := range map[string]bool{"page-faults": opt.faults, "off-cpu": opt.offCPU, "": len(s.Events.List) > 0} {
 		if is {
 			given++
 		}
 		if is && name != "" {
-			s.Events = []string{name}
+			s.Events.Set(name)
 		}
 	}
-	several := len(s.Events) > 1
+	several := len(s.Events.List) > 1
 	switch {
 	case given > 1:
 		return errors.New("--off-cpu, --faults and --event exclude each other")
-	case slices.Contains(s.Events, "off-cpu") && (several || s.Period > 0):
+	case slices.Contains(s.Events.Names(), "off-cpu") && (several || s.Period > 0):
 		return errors.New("off-cpu excludes other events and -c")
 	case several && (opt.Run.Top || opt.Push.URL != ""):
 		return errors.New("several events exclude --top and --push")
@@ -424,7 +427,7 @@ func (opt *recordOptions) takeEvents() error {
 
 // oneValue returns an error if the format adds up samples that cannot be added up.
 func (opt *recordOptions) oneValue() error {
-	if f := opt.Output.Format; len(opt.Sampling.Events) > 1 && !f.Samples && !f.Values {
+	if f := opt.Output.Format; len(opt.Sampling.Events.List) > 1 && !f.Samples && !f.Values {
 		return fmt.Errorf("the format %s holds one event: for several want .pb.gz, .json, .perf.txt or a timeline", f.Name)
 	}
 	return nil
@@ -437,7 +440,7 @@ func (opt *recordOptions) parseContinuous() error {
 	if err := opt.takeEvents(); err != nil {
 		return err
 	}
-	offCPU := slices.Contains(opt.Sampling.Events, "off-cpu")
+	offCPU := slices.Contains(opt.Sampling.Events.Names(), "off-cpu")
 	switch {
 	case opt.Run.Top && (opt.Run.Every+opt.Run.Flight > 0 || offCPU || opt.Output.Raw != "" || opt.Output.Path == "-"):
 		return errors.New("--top goes with none of --every, --push, --flight, --off-cpu, --raw and -o -")

@@ -93,6 +93,19 @@ func (e *Event) SetPeriod(n uint64) error {
 	return nil
 }
 
+// SetFilter has a tracepoint count only where its fields fulfil a condition.
+func (e *Event) SetFilter(condition string) error {
+	text, err := unix.BytePtrFromString(condition)
+	if err != nil {
+		return err
+	}
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(e.fd), unix.PERF_EVENT_IOC_SET_FILTER, uintptr(unsafe.Pointer(text)))
+	if errno != 0 {
+		return fmt.Errorf("filter %q: %w: the fields are in the file format beside the tracepoint's id", condition, errno)
+	}
+	return nil
+}
+
 // ID returns the number by which records name the event.
 func (e *Event) ID() (uint64, error) {
 	var id uint64

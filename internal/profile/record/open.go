@@ -20,11 +20,12 @@ import (
 
 // stream holds the rings of one kind, one per CPU, and the event of their records.
 type stream struct {
-	attr  *perfevent.Attr
-	event *perfdata.Event
-	first []*perfevent.Event // by CPU, those that the rings belong to
-	all   []*perfevent.Event
-	rings []*perfevent.Ring
+	attr   *perfevent.Attr
+	source *Event // of samples; nil: there are none
+	event  *perfdata.Event
+	first  []*perfevent.Event // by CPU, those that the rings belong to
+	all    []*perfevent.Event
+	rings  []*perfevent.Ring
 
 	refused int // threads of children that this user may not record
 }
@@ -76,11 +77,14 @@ func (o *Options) open() (*opened, error) {
 	op := &opened{}
 	op.user = o.kernelForbidden()
 	for _, e := range o.events() {
-		if op.user && e.kernel {
+		switch {
+		case op.user && e.probe != nil:
+			return nil, e.explain(unix.EACCES)
+		case op.user && e.kernel:
 			return nil, fmt.Errorf("%s: %w", e.Name, errSwitches)
 		}
 	}
-	op.samples.attr = o.sampleAttr(o.Event, op.user, o.Ring)
+	op.samples.source, op.samples.attr = o.Event, o.sampleAttr(o.Event, op.user, o.Ring)
 	op.side.attr = o.sideAttr(op.user)
 	if err := op.side.open(o, cpus, sideRing); err != nil {
 		op.close()
@@ -95,7 +99,7 @@ func (o *Options) open() (*opened, error) {
 		return nil, err
 	}
 	if o.Grow > o.Copy && !o.Event.blocked && len(o.More) == 0 { // each event costs something at each switch
-		op.long.attr = o.longAttr(op.samples.attr)
+		op.long.source, op.long.attr = o.Event, o.longAttr(op.samples.attr)
 		if op.long.open(o, cpus, 0, op.samples.first...) != nil {
 			op.long.close() // it goes without
 			op.long = stream{}
@@ -114,9 +118,9 @@ func (o *Options) open() (*opened, error) {
 // openMore opens the further events.
 func (op *opened) openMore(o *Options, cpus []int) error {
 	for _, e := range o.More {
-		op.more = append(op.more, stream{attr: o.sampleAttr(e, op.user, o.Ring)})
+		op.more = append(op.more, stream{source: e, attr: o.sampleAttr(e, op.user, o.Ring)})
 		if err := op.more[len(op.more)-1].open(o, cpus, 0, op.samples.first...); err != nil {
-			return fmt.Errorf("%s: %w", e.Name, err)
+			return err
 		}
 	}
 	return nil
@@ -162,10 +166,9 @@ func (o *Options) kernelForbidden() bool {
 // for each of them and CPU. They get rings of their own, or where others are given, by CPU, use theirs.
 func (s *stream) open(o *Options, cpus []int, ring int, others ...*perfevent.Event) error {
 	tasks := []task{{id: perfevent.ThisThread}}
-	if o.Target.All {
+	if o.Target.All || s.source != nil && s.source.wide {
 		tasks = []task{{id: perfevent.AllThreads}}
-	}
-	if len(o.Target.PIDs) > 0 {
+	} else if len(o.Target.PIDs) > 0 {
 		var err error
 		if tasks, err = o.Target.tasks(); err != nil {
 			return err
@@ -188,9 +191,14 @@ func (s *stream) open(o *Options, cpus []int, ring int, others ...*perfevent.Eve
 				continue
 			}
 			if err != nil {
-				return err
+				return s.source.explain(err)
 			}
 			s.all = append(s.all, e)
+			if s.source != nil && s.source.filter != "" {
+				if err := e.SetFilter(s.source.filter); err != nil {
+					return s.source.explain(err)
+				}
+			}
 			if first != nil {
 				if err := e.Redirect(first); err != nil {
 					return err
@@ -286,7 +294,7 @@ func replace(old, by *stream) error {
 // events are also known by their numbers.
 func (s *stream) mute(e *Event) (ids map[uint64]bool) {
 	never := uint64(1) << 62
-	if e.typ == unix.PERF_TYPE_HARDWARE {
+	if e.counted() {
 		never = 1 // a second
 	}
 	ids = make(map[uint64]bool)
@@ -304,7 +312,7 @@ func (s *stream) unmute(e *Event, frequency uint64) {
 	period := e.every
 	switch {
 	case period > 0:
-	case e.typ == unix.PERF_TYPE_HARDWARE:
+	case e.counted():
 		period = frequency
 	default:
 		period = uint64(time.Second) / frequency // the kernel has made it of the frequency

@@ -3,17 +3,14 @@
 package record
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/perfevent"
-	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
 
@@ -53,85 +50,6 @@ type Options struct {
 	// Left is called for an object that is released, with the link-time addresses at which it was met: names for those
 	// may still be asked for, as it was with all that is known of it. Its file may be used until done is called. May be nil.
 	Left func(o *unwind.Object, met []uint64, done func())
-}
-
-// Event is an event at which samples are taken.
-type Event struct {
-	Name   string
-	typ    uint32
-	config uint64
-	every  uint64 // fixed period; 0: Options.Frequency
-	kernel bool   // it happens in the kernel alone
-	kind   string // what periods count: see stackfmt.Event
-	unit   string
-	// objects is what the number of samples counts, in pprof: it is the number of objects.
-	objects string
-	// blocked says that samples are taken when threads leave the processor, and count the
-	// time until they are back.
-	blocked bool
-}
-
-// Events returns the events by which programs can be recorded; the first that can be
-// opened is the default.
-func Events() []*Event {
-	return append([]*Event{
-		{Name: "cycles", typ: unix.PERF_TYPE_HARDWARE, config: unix.PERF_COUNT_HW_CPU_CYCLES},
-		{Name: "cpu-clock", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CPU_CLOCK, kind: "cpu", unit: "nanoseconds"},
-		{Name: "page-faults", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_PAGE_FAULTS, every: 1},
-		{Name: "off-cpu", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CONTEXT_SWITCHES, every: 1, blocked: true, kernel: true, kind: "blocked", unit: "nanoseconds"},
-	}, moreEvents()...)
-}
-
-// moreEvents are the other events of perf_event_open(2) that have a name of perf list.
-func moreEvents() (list []*Event) {
-	list = []*Event{
-		{Name: "task-clock", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_TASK_CLOCK, kind: "cpu", unit: "nanoseconds"},
-		{Name: "minor-faults", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_PAGE_FAULTS_MIN, every: 1},
-		{Name: "major-faults", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_PAGE_FAULTS_MAJ, every: 1},
-		{Name: "context-switches", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CONTEXT_SWITCHES, every: 1, kernel: true},
-		{Name: "cpu-migrations", typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CPU_MIGRATIONS, every: 1, kernel: true},
-	}
-	for config, name := range map[uint64]string{unix.PERF_COUNT_HW_INSTRUCTIONS: "instructions", unix.PERF_COUNT_HW_CACHE_REFERENCES: "cache-references",
-		unix.PERF_COUNT_HW_CACHE_MISSES: "cache-misses", unix.PERF_COUNT_HW_BRANCH_INSTRUCTIONS: "branches", unix.PERF_COUNT_HW_BRANCH_MISSES: "branch-misses",
-		unix.PERF_COUNT_HW_BUS_CYCLES: "bus-cycles", unix.PERF_COUNT_HW_REF_CPU_CYCLES: "ref-cycles"} {
-		list = append(list, &Event{Name: name, typ: unix.PERF_TYPE_HARDWARE, config: config})
-	}
-	slices.SortStableFunc(list, func(a, b *Event) int {
-		return cmp.Or(cmp.Compare(b.typ, a.typ), cmp.Compare(a.config, b.config))
-	})
-	return list
-}
-
-// DefaultEvent returns cycles if the processor counts them, otherwise
-// cpu-clock.
-func DefaultEvent() *Event {
-	all := Events()
-	if perfevent.HasPMU() {
-		return all[0]
-	}
-	return all[1]
-}
-
-// SetPeriod makes the kernel take a sample every n events, instead of at Options.Frequency.
-func (e *Event) SetPeriod(n uint64) { e.every = n }
-
-// EventByName returns the event of this name.
-func EventByName(name string) (*Event, error) {
-	var names []string
-	for _, e := range Events() {
-		if e.Name == name {
-			return e, nil
-		}
-		names = append(names, e.Name)
-	}
-	if strings.ContainsAny(name, ":/{") { // tracepoints, probes, modifiers, groups
-		return nil, fmt.Errorf("record does not take event %q: use 'perf record --call-graph dwarf -e %s', and then 'ehasm script'", name, name)
-	}
-	return nil, fmt.Errorf("unknown event %q: want one or more of %s", name, strings.Join(names, ", "))
-}
-
-func (e *Event) stackfmt() *stackfmt.Event {
-	return &stackfmt.Event{Name: e.Name, TID: true, CPU: true, Time: true, Period: true, Callchain: true, Kind: e.kind, Unit: e.unit, Samples: e.objects}
 }
 
 // events returns all events at which samples are taken.
@@ -184,6 +102,13 @@ func (o *Options) sampleAttr(e *Event, user bool, ring int) *perfevent.Attr {
 	if user {
 		a.Bits |= unix.PerfBitExcludeCallchainKernel
 	}
+	a.Bits |= e.bits
+	if e.probe != nil {
+		e.probe.set(a)
+	}
+	if e.wide {
+		widen(a)
+	}
 	a.Sample_type |= uint64(perfdata.SampleRegsUser)
 	a.Sample_regs_user = perfevent.RegsUser
 	if o.Copy > 0 {
@@ -198,10 +123,20 @@ func (o *Options) sampleAttr(e *Event, user bool, ring int) *perfevent.Attr {
 	return a
 }
 
+// widen makes an event one of all processes that counts from the start; see Session.foreign. Probes cannot be inherited: for
+// each child the kernel would read the file's name again, from the memory of the program that forks. Where 'perf probe' has made
+// one, Linux 6.1 removes it from a program when a child of it ends.
+func widen(a *perfevent.Attr) {
+	if a.Bits&unix.PerfBitEnableOnExec != 0 {
+		a.Bits &^= unix.PerfBitDisabled
+	}
+	a.Bits &^= unix.PerfBitInherit | unix.PerfBitEnableOnExec
+}
+
 // longAttr returns those of samples with longer copies. They are enabled when they are needed.
 func (o *Options) longAttr(samples *perfevent.Attr) *perfevent.Attr {
 	a := *samples
-	a.Bits &^= unix.PerfBitEnableOnExec
+	a.Bits = a.Bits&^unix.PerfBitEnableOnExec | unix.PerfBitDisabled
 	a.Sample_stack_user = uint32(o.Grow)
 	return &a
 }

@@ -280,7 +280,7 @@ func TestGrowShrink(t *testing.T) {
 		perfevent.ThisThread, perfevent.AnyCPU)
 	require.NoError(t, err)
 	defer event.Close()
-	s := &Session{opt: Options{Event: Events()[1], Frequency: 100},
+	s := &Session{opt: Options{Event: named("cpu-clock"), Frequency: 100},
 		open: &opened{long: stream{all: []*perfevent.Event{event}}}, copies: copies{walked: 100, short: 50}}
 	require.NoError(t, s.growCopies())
 	assert.True(t, s.copies.grown && !s.copies.shrunk)

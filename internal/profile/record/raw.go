@@ -69,6 +69,9 @@ func (w *RawWriter) start(op *opened, events []*Event) error {
 	w.descs = binary.LittleEndian.AppendUint32(w.descs, uint32(attrSize))
 	for i, s := range streams {
 		begin, attr := len(ids), *s.attr
+		if s.source != nil && (s.source.probe != nil || s.source.typ == unix.PERF_TYPE_TRACEPOINT) {
+			attr.Type, attr.Ext1, attr.Ext2 = unix.PERF_TYPE_RAW, 0, 0 // perf reads no tracepoints without the formats of their fields
+		}
 		if s == &op.side {
 			attr.Bits |= perfevent.BitBuildID // see rawWithBuildID
 		}

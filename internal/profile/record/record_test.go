@@ -32,7 +32,7 @@ import (
 const work = `i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; for f in 1 2 3 4 5 6; do /bin/ls -R /usr/share/doc/base-files >/dev/null; done`
 
 func options(t *testing.T) Options {
-	return Options{Event: Events()[1], Frequency: 2999, Copy: 16 << 10, MaxStack: 200, Ring: 8 << 20, Refill: true,
+	return Options{Event: named("cpu-clock"), Frequency: 2999, Copy: 16 << 10, MaxStack: 200, Ring: 8 << 20, Refill: true,
 		Objects: unwind.NewObjects(unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), Compile: unwindtest.Compile})}
 }
 
@@ -282,7 +282,7 @@ int main(void) { while (clock() < 2 * CLOCKS_PER_SEC) down(4); }`)
 // after a sample is due.
 func TestPace(t *testing.T) {
 	const ms = uint64(time.Millisecond)
-	p := newPace(&Options{Event: Events()[1], Frequency: 1000})
+	p := newPace(&Options{Event: named("cpu-clock"), Frequency: 1000})
 	assert.Equal(t, calmWait, p.wait(0))
 	p.moving = 20 * ms
 	assert.Equal(t, mapWait, p.wait(10*ms))
@@ -299,7 +299,7 @@ func TestPace(t *testing.T) {
 
 // TestNoBuildIDs: no event asks the kernel for build-ids, which would end a perf that records the same process.
 func TestNoBuildIDs(t *testing.T) {
-	for _, o := range []Options{{Event: Events()[1]}, {Event: Events()[1], Target: Target{All: true}}} {
+	for _, o := range []Options{{Event: named("cpu-clock")}, {Event: Events()[1], Target: Target{All: true}}} {
 		for _, a := range []*perfevent.Attr{o.baseAttr(true), o.sideAttr(true)} {
 			assert.Zero(t, a.Bits&perfevent.BitBuildID)
 		}

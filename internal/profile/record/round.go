@@ -110,6 +110,9 @@ func (s *Session) handle(ring int, raw []byte) {
 	if m, ok := rec.(*perfdata.Mmap); ok && m.Type == perfdata.TypeMmap2 && m.Mode() == perfdata.ModeUser {
 		raw = s.identify(m, raw)
 	}
+	if r, ok := rec.(*perfdata.Sample); ok && s.foreign(r) {
+		return
+	}
 	if w := s.opt.Raw; w != nil {
 		w.time = from.event.Time(raw) - 1 // of what is made up because of this record
 		if _, sampled := rec.(*perfdata.Sample); !sampled || !w.Chains {

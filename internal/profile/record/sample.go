@@ -10,6 +10,12 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
+// foreign reports whether a sample is of a process that is not recorded, since a probe stops all that come there. Those
+// recorded were running at the start, or records tell that they began.
+func (s *Session) foreign(r *perfdata.Sample) bool {
+	return !s.opt.Target.All && s.opt.event(s.numbers[r.ID]).wide && s.tracker.processes[r.PID] == nil
+}
+
 // sample unwinds a sample, whose record is raw, and counts its stack. next is what is known of its ring.
 func (s *Session) sample(r *perfdata.Sample, raw []byte, next *ahead) {
 	counts := &s.part.counts

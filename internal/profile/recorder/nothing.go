@@ -41,8 +41,10 @@ func (r *run) whyNothing(lost uint64) string {
 		return who + ": no thread blocked and went on; record for longer"
 	case opt.Sampling.is("page-faults"):
 		return who + ": no memory was touched for the first time; record from the program's start"
-	case len(opt.Sampling.Events) > 0 && opt.Sampling.Period > 0:
-		return fmt.Sprintf("%s: no %s, or fewer than -c %d%s", who, strings.Join(opt.Sampling.Events, ", "), opt.Sampling.Period, kernel)
+	case len(opt.Sampling.Events.List) > 0 && opt.Sampling.Period > 0:
+		return fmt.Sprintf("%s: no %s, or fewer than -c %d%s", who, &opt.Sampling.Events, opt.Sampling.Period, kernel)
+	case opt.Sampling.occurs():
+		return fmt.Sprintf("%s: no %s%s", who, &opt.Sampling.Events, kernel)
 	case len(r.command) > 0:
 		return fmt.Sprintf("%s used less processor time%s than passes between two samples at -F %d: raise -F, or see where it waits with --off-cpu", who, kernel, opt.Sampling.Frequency)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/files/find"
@@ -51,8 +52,12 @@ func (r *run) plan() (p *plan, err error) {
 // events finds the events.
 func (s *Sampling) events(to *record.Options) error {
 	var list []*record.Event
-	for _, name := range s.Events {
+	for _, event := range s.Events.List {
+		name := event.Name
 		e, err := record.EventByName(name)
+		if err == nil && event.Filter != "" {
+			err = e.SetFilter(event.Filter)
+		}
 		if err != nil {
 			return err
 		}
@@ -74,7 +79,14 @@ func (s *Sampling) events(to *record.Options) error {
 }
 
 // is reports whether samples are taken at one event, of this name.
-func (s *Sampling) is(name string) bool { return len(s.Events) == 1 && s.Events[0] == name }
+func (s *Sampling) is(name string) bool {
+	return len(s.Events.List) == 1 && s.Events.List[0].Name == name
+}
+
+// occurs reports whether all events are tracepoints or probes.
+func (s *Sampling) occurs() bool {
+	return len(s.Events.List) > 0 && !slices.ContainsFunc(s.Events.List, func(e Event) bool { return !strings.Contains(e.Name, ":") })
+}
 
 // close drops the files of a recording that has failed.
 func (p *plan) close() {
