@@ -3,7 +3,7 @@
 SHELL = /bin/bash -o pipefail
 GO ?= go
 
-.PHONY: try-collector truth decoder build test quick lint race race-quick fuzz adversary corpus bench bench-perf bench-exceptions exceptions deps runtime install uninstall clean sample clients dist deb bench-record
+.PHONY: try-collector truth decoder build test quick lint race race-quick fuzz adversary corpus bench bench-perf bench-exceptions exceptions deps runtime install uninstall clean sample clients dist deb bench-record probes
 
 # Where the process begins: see cmd/ehasm/entry_linux_amd64.s
 ENTRY = $(if $(filter linux/amd64,$(shell $(GO) env GOOS)/$(shell $(GO) env GOARCH)),-ldflags '-E main.entry')
@@ -80,6 +80,10 @@ bench-perf: deps
 # docs/validation/record.md
 bench-record: deps
 	bench/record.sh
+
+# Tracepoints and probes in a virtual machine, compared with perf's there: docs/validation/events.md
+probes:
+	bench/probes.sh
 
 # The cost of throws with the system's libgcc and with this project's, in turn.
 bench-exceptions: build runtime
