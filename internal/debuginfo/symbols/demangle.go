@@ -43,12 +43,46 @@ func Demangle(name string) string {
 		if !strings.HasPrefix(mangled, "_") || !affordable(mangled) {
 			return Cut(name)
 		}
-		plain = plainShift(filter(mangled, demangle.NoParams))
+		plain = plainShift(filter(keepUnderscores(mangled), demangle.NoParams))
 	}
 	if entry {
 		plain += pltMark
 	}
 	return Cut(plain)
+}
+
+// keepUnderscores doubles the underscore at the beginning of an identifier in a name of Rust's older mangling: package demangle
+// takes one for a separator, and __rust_begin_short_backtrace, which is in all stacks of Rust programs, would lose it.
+func keepUnderscores(mangled string) string {
+	const start, hash = "_ZN", "17h"
+	const hashed = len(hash) + 16 // and its digits
+	body, end := mangled, ""
+	if at := strings.LastIndex(mangled, "E."); at > 0 {
+		body, end = mangled[:at+1], mangled[at+1:]
+	}
+	body, isNested := strings.CutPrefix(body, start)
+	if len(body) <= hashed || !isNested || !strings.HasSuffix(body, "E") || !strings.HasPrefix(body[len(body)-1-hashed:], hash) {
+		return mangled
+	}
+	var out strings.Builder
+	out.WriteString(start)
+	for body != "E" {
+		digits := len(body) - len(strings.TrimLeft(body, "0123456789"))
+		n, err := strconv.Atoi(body[:digits])
+		if err != nil || n > len(body)-digits {
+			return mangled
+		}
+		name := body[digits : digits+n]
+		body = body[digits+n:]
+		if strings.HasPrefix(name, "_") && !strings.HasPrefix(name, "_$") {
+			name = "_" + name
+		}
+		out.WriteString(strconv.Itoa(len(name)) + name)
+		if body == "" {
+			return mangled
+		}
+	}
+	return out.String() + body + end
 }
 
 // affordable reports whether package demangle takes less than a second for a name, about. It expands template parameter packs (Dp, sp)
