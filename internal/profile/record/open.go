@@ -153,7 +153,7 @@ func (op *opened) eventNumbers() (map[uint64]uint8, error) {
 // itself, as the rules are the kernel's.
 func (o *Options) kernelForbidden() bool {
 	a := o.sampleAttr(o.Event, false, o.Ring)
-	a.Bits &^= unix.PerfBitEnableOnExec
+	a.Bits &^= unix.PerfBitEnableOnExec | unix.PerfBitExcludeKernel // which an event with the modifier u has
 	e, err := perfevent.Open(a, perfevent.ThisThread, perfevent.AnyCPU)
 	if err != nil {
 		return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)
@@ -222,7 +222,7 @@ func (s *stream) open(o *Options, cpus []int, ring int, others ...*perfevent.Eve
 }
 
 func (s *stream) openOne(o *Options, tid, cpu int) (*perfevent.Event, error) {
-	if o.Target.Cgroup != nil && s.attr.Config != unix.PERF_COUNT_SW_DUMMY { // what all processes map is followed
+	if o.Target.Cgroup != nil && s.source != nil { // what all processes map is followed
 		return perfevent.OpenCgroup(s.attr, o.Target.Cgroup, cpu)
 	}
 	return perfevent.Open(s.attr, tid, cpu)
