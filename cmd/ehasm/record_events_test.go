@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/ehasm/ehasm/internal/testing/testtool"
@@ -60,8 +61,10 @@ func TestRecordEvents(t *testing.T) {
 		if len(flags) == 2 {
 			assert.Equal(t, []int64{pages, pages, pages, pages}, faults)
 		} else {
-			assert.Equal(t, []int64{pages, pages}, []int64{faults[1], faults[3]})
-			assert.Equal(t, []int64{pages / 10, pages / 10}, []int64{faults[0], faults[2]})
+			for i := 0; i < len(faults); i += 2 { // each CPU counts to ten, and the program may move
+				assert.Equal(t, 10*faults[i], faults[i+1])
+				assert.InDelta(t, pages, faults[i+1], float64(10*runtime.NumCPU()))
+			}
 		}
 		folded := ehasm(t, "script", "-q", "--cache=false", "--event", "minor-faults", "-i", filepath.Join(dir, "raw.data"))
 		assert.Zero(t, folded.code, folded.stderr)
