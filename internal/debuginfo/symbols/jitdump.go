@@ -14,17 +14,19 @@ import (
 
 // Records of a jitdump file: enum jit_record_type of tools/perf/util/jitdump.h.
 const (
-	jitCodeLoad = 0
-	jitCodeMove = 1
+	jitCodeLoad   = 0
+	jitCodeMove   = 1
+	jitCodeUnwind = 4
 )
 
-// Sizes of struct jitheader, jr_prefix, and of jr_code_load and jr_code_move without what all
-// records begin with.
+// Sizes of struct jitheader, jr_prefix, and of jr_code_load, jr_code_move and jr_code_unwinding_info
+// without what all records begin with.
 const (
 	jitHeaderSize = 40
 	jitPrefixSize = 16
 	jitLoadSize   = 40
 	jitMoveSize   = 48
+	jitUnwindSize = 24
 )
 
 // jitMagic is "JiTD" as a number, in the order of bytes of the processor.
@@ -61,79 +63,47 @@ var (
 
 // readJITDump returns the symbols in the order in which their code was loaded.
 func readJITDump(r io.ReaderAt, size int64, taken *account) (list []Symbol, err error) {
-	const most = mostSymbols
 	le := binary.LittleEndian
-	// A record's head and a name of usual length; the code is skipped.
-	buf := make([]byte, 1024)
-	n, err := r.ReadAt(buf[:jitHeaderSize], 0)
-	if n < jitHeaderSize {
-		if err == io.EOF {
-			err = errNoJITDump
-		}
+	at, err := jitStart(r)
+	if err != nil {
 		return nil, err
 	}
-	switch le.Uint32(buf) {
-	case jitMagic:
-	case 0x4454694a:
-		return nil, errOtherOrder
-	default:
-		return nil, errNoJITDump
-	}
 	byIndex := make(map[uint64]int) // code_index: in list
-	at := int64(le.Uint32(buf[8:]))
-	if at < jitHeaderSize {
-		return nil, errJITRecord
+	add := func(addr, code uint64, name string) error {
+		if addr+code < addr {
+			return nil
+		}
+		list = append(list, Symbol{Start: addr, End: addr + code, Name: name})
+		if len(list) == mostSymbols || !taken.add(&list[len(list)-1]) {
+			return errManySymbols
+		}
+		return nil
 	}
-	for at+jitPrefixSize <= size {
-		n, err := r.ReadAt(buf, at)
-		if n < jitPrefixSize {
-			if err == io.EOF {
-				return list, nil
-			}
-			return nil, err
-		}
-		id, length := le.Uint32(buf), int64(le.Uint32(buf[4:])) // bytes of the whole record
-		if length < jitPrefixSize {
-			return nil, fmt.Errorf("%w at %#x", errJITRecord, at)
-		}
-		if at+length > size {
-			return list, nil // it is being written
-		}
-		body := buf[jitPrefixSize:max(jitPrefixSize, min(int64(n), length))]
+	_, err = eachJITRecord(r, at, size, func(rec *jitRecord) error {
+		body := rec.body
 		switch {
-		// JIT_CODE_LOAD: pid, tid, vma, code_addr, code_size, code_index, then the name and the
-		// code.
-		case id == jitCodeLoad && len(body) > jitLoadSize:
-			addr, code, index := le.Uint64(body[16:]), le.Uint64(body[24:]), le.Uint64(body[32:])
-			name, err := jitName(r, at+jitPrefixSize+jitLoadSize, length-jitPrefixSize-jitLoadSize, body[jitLoadSize:])
+		case rec.id == jitCodeLoad && len(body) > jitLoadSize:
+			name, err := jitName(r, rec.offset+jitPrefixSize+jitLoadSize, rec.length-jitPrefixSize-jitLoadSize, body[jitLoadSize:])
 			if err != nil {
-				return nil, err
+				return err
 			}
-			if addr+code < addr || len(list) == most {
-				break
+			n := len(list)
+			if err := add(le.Uint64(body[16:]), le.Uint64(body[24:]), name); err != nil {
+				return err
 			}
-			byIndex[index] = len(list)
-			list = append(list, Symbol{Start: addr, End: addr + code, Name: name})
-			if !taken.add(&list[len(list)-1]) {
-				return nil, errManySymbols
+			if len(list) > n {
+				byIndex[le.Uint64(body[32:])] = n
 			}
 		// JIT_CODE_MOVE: pid, tid, vma, old_code_addr, new_code_addr, code_size, code_index. The
 		// old place stays named: samples taken before the move lie there.
-		case id == jitCodeMove && len(body) >= jitMoveSize:
-			to, code, index := le.Uint64(body[24:]), le.Uint64(body[32:]), le.Uint64(body[40:])
-			if i, ok := byIndex[index]; ok && to+code >= to && len(list) < most {
-				list = append(list, Symbol{Start: to, End: to + code, Name: list[i].Name})
-				if !taken.add(&list[len(list)-1]) {
-					return nil, errManySymbols
-				}
+		case rec.id == jitCodeMove && len(body) >= jitMoveSize:
+			if i, ok := byIndex[le.Uint64(body[40:])]; ok {
+				return add(le.Uint64(body[24:]), le.Uint64(body[32:]), list[i].Name)
 			}
 		}
-		if len(list) == most {
-			return nil, errManySymbols
-		}
-		at += length
-	}
-	return list, nil
+		return nil
+	})
+	return list, err
 }
 
 // jitName returns the name at an offset, which ends with a zero; begin is what has been read of
@@ -154,16 +124,24 @@ func jitName(r io.ReaderAt, at, rest int64, begin []byte) (string, error) {
 
 // lastAt leaves out symbols whose place later ones have taken.
 func lastAt(list []Symbol) []Symbol {
+	return lastOf(list, func(s *Symbol) (start, end uint64) { return s.Start, s.End })
+}
+
+// lastOf leaves out ranges whose place later ones have taken. The result ascends.
+func lastOf[T any](list []T, of func(*T) (start, end uint64)) []T {
+	starts := make([]uint64, len(list))
+	ends := make([]uint64, len(list))
 	// In the order of starts; of kept, each ends before the next begins.
 	order := make([]int, len(list))
 	for i := range order {
 		order[i] = i
+		starts[i], ends[i] = of(&list[i])
 	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(list[a].Start, list[b].Start), cmp.Compare(a, b)) })
+	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(starts[a], starts[b]), cmp.Compare(a, b)) })
 	var kept []int
 	for _, i := range order {
 		taken := false
-		for len(kept) > 0 && list[kept[len(kept)-1]].End > list[i].Start {
+		for len(kept) > 0 && ends[kept[len(kept)-1]] > starts[i] {
 			if kept[len(kept)-1] > i { // a later symbol has the place
 				taken = true
 				break
@@ -174,7 +152,7 @@ func lastAt(list []Symbol) []Symbol {
 			kept = append(kept, i)
 		}
 	}
-	out := make([]Symbol, len(kept))
+	out := make([]T, len(kept))
 	for k, i := range kept {
 		out[k] = list[i]
 	}
