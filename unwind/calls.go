@@ -200,6 +200,9 @@ func (o *Object) codeBefore(offset, size uint64) []byte {
 // after a call in executable memory, or at the code that returns from a signal handler.
 func (m *Maps) returnsTo(pc uint64) bool {
 	caller := m.Find(pc - 1)
+	if caller != nil && m.made != nil && !caller.Object.IsFile() {
+		return m.made.Returns(pc) || m.restorer(pc)
+	}
 	if caller != nil && caller.Object.before(caller.FileOffset(pc-1)+1).call {
 		return true
 	}

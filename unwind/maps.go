@@ -21,6 +21,7 @@ func (m *Mapping) FileOffset(addr uint64) uint64 { return addr - m.Start + m.Off
 type Maps struct {
 	list []Mapping // ascending, disjoint
 	id   uint32    // unique among those of one Processes
+	made Generated // nil: nothing is known of code that lies in no file
 }
 
 // Find returns the mapping that holds the run-time address addr, or nil.

@@ -35,6 +35,14 @@ func (p *Process) Maps() *Maps {
 // All returns the current mappings, ascending, which the next event may change.
 func (p *Process) All() []Mapping { return p.maps.list }
 
+// SetGenerated says what knows the process's code that lies in no file. Maps from before do not change.
+func (p *Process) SetGenerated(g Generated) {
+	if p.maps.made == g {
+		return
+	}
+	p.maps, p.shared = &Maps{list: p.maps.list, id: p.maps.id, made: g}, true // Map changes the list, which the old Maps have, too
+}
+
 // Len returns the number of current mappings.
 func (p *Process) Len() int { return len(p.maps.list) }
 
@@ -83,7 +91,9 @@ func (ps *Processes) Map(pid int32, start, size, offset uint64, object *Object) 
 		return
 	}
 	if p.shared { // the caller of Maps keeps the old one: change a copy
+		made := p.maps.made
 		p.maps = ps.newMaps(append(make([]Mapping, 0, len(p.maps.list)+2), p.maps.list...))
+		p.maps.made = made
 		p.shared = false
 	}
 	var add *Mapping

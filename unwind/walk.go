@@ -160,7 +160,7 @@ type outcome uint8
 // Ways on from a frame without a row.
 const (
 	stepped outcome = iota // regs are the caller's
-	guess                  // they are, found by frame pointer
+	guess                  // they are, found by frame pointer or by the code's bytes
 	ended
 )
 
@@ -175,7 +175,7 @@ func (w *Walker) without(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, inne
 	} else if is {
 		return ended, Unreadable
 	}
-	var follow bool
+	var follow, generated bool
 	var cause Cause
 	switch v.state[i] {
 	case noBias:
@@ -184,6 +184,11 @@ func (w *Walker) without(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, inne
 		// perf inject makes files from code compiled at run time: with a
 		// table, which may be empty.
 		follow, cause = w.FramePointers == Always || w.FramePointers == Gaps && object.table, NoObject
+		if generated = v.maps.made != nil && !object.IsFile() && object.Name != VDSOName; generated {
+			if how, end, ok := w.generated(v, regs, mem); ok {
+				return how, end
+			}
+		}
 	default: // loaded, stepping
 		if object.isEntry(regs.LookupPC() - v.bias[i]) {
 			return ended, Outermost
@@ -197,6 +202,9 @@ func (w *Walker) without(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, inne
 		follow, cause = w.FramePointers != Never, NoInfo
 	}
 	if follow && v.maps.guess(regs, mem, innermost) {
+		return guess, Full
+	}
+	if generated && w.FramePointers == Always && w.scan(v, regs, mem) {
 		return guess, Full
 	}
 	return ended, chainEnd(guessed, regs, cause)

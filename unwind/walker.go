@@ -18,12 +18,12 @@ type Walker struct {
 	// Loading is the time spent on making and loading eh_elfs, and on
 	// waiting for other goroutines that did.
 	Loading time.Duration
-	// Guessed counts the frames found by frame pointer, GuessedStacks the stacks
+	// Guessed counts the frames found by guesses, GuessedStacks the stacks
 	// with such frames.
 	Guessed, GuessedStacks uint64
 
 	// Guesses holds the indices, ascending, of the frames of the last walk that
-	// were found by frame pointer. The frames after them depend on them.
+	// were guessed: by frame pointer, or by a Generated. The frames after them depend on them.
 	Guesses []int
 
 	// OnObject, if not nil, is called before the eh_elf of an object is needed. It may
