@@ -15,6 +15,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/files/regular"
+	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
 
@@ -32,7 +33,8 @@ type process struct {
 	// lingers says that the process has not ended yet, though its first thread has.
 	lingers bool
 	parent  int32
-	listed  int // mappings that were there when they were last read because there were too many
+	code    *jit.Code // what lies in no file; nil: there is none
+	listed  int       // mappings that were there when they were last read because there were too many
 }
 
 // thread is a thread of a process.
@@ -158,7 +160,11 @@ func (t *tracker) sampled(pid int32) (*process, *unwind.Maps) {
 		p.known = true // or not to be had
 	}
 	if p.maps == nil {
-		p.maps = t.all.Process(pid).Maps()
+		space := t.all.Process(pid)
+		if p.code != nil {
+			space.SetGenerated(p.code)
+		}
+		p.maps = space.Maps()
 	}
 	p.sampledMaps = p.maps
 	return p, p.maps
@@ -204,7 +210,32 @@ func (t *tracker) task(r *perfdata.Task) {
 	}
 	t.all.Fork(r.PID, r.TID, r.PPID, r.PTID)
 	parent.maps = nil // Fork shares them
-	t.processes[r.PID] = &process{space: t.newSpace(), known: true, parent: r.PPID}
+	child := &process{space: t.newSpace(), known: true, parent: r.PPID}
+	if parent.code != nil {
+		child.code = parent.code.Fork(memoryOf(r.PID))
+	}
+	t.processes[r.PID] = child
+}
+
+// memoryOf returns what reads the memory of a process.
+func memoryOf(pid int32) func(addr uint64, b []byte) int {
+	return func(addr uint64, b []byte) int { return readMemory(pid, addr, b) }
+}
+
+// generate notes an executable mapping if it is no file's, or a jitdump file's.
+func (p *process) generate(pid int32, start, size uint64, o *unwind.Object) {
+	dump := jit.IsDump(o.Name, pid)
+	if !dump && (o.IsFile() || o.Name == unwind.VDSOName) {
+		return
+	}
+	if p.code == nil {
+		p.code, p.maps = &jit.Code{Read: memoryOf(pid)}, nil
+	}
+	if dump {
+		p.code.AddDump(o.Name, pid)
+	} else {
+		p.code.Changed(start, start+size)
+	}
 }
 
 func (t *tracker) exit(pid, tid int32) {
@@ -213,6 +244,7 @@ func (t *tracker) exit(pid, tid int32) {
 		t.all.Exit(pid, tid)
 		if p := t.processes[pid]; p != nil {
 			p.exited = true
+			p.code.Close()
 		}
 	}
 	if len(t.gone) <= keepGone {
@@ -240,6 +272,9 @@ func (t *tracker) mapped(r *perfdata.Mmap) {
 // compilers at run time change the protection of their memory all the time.
 func (t *tracker) place(pid int32, start, size, offset uint64, o *unwind.Object) {
 	p := t.process(pid)
+	if o != nil {
+		p.generate(pid, start, size, o)
+	}
 	if p.maps != nil {
 		if m := p.maps.Find(start); m != nil && o != nil && m.Object == o && m.End >= start+size && m.FileOffset(start) == offset {
 			return

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
@@ -272,6 +273,11 @@ func (run *runner) mapped(r *perfdata.Mmap) {
 			id = run.ids[string(r.Name)]
 		}
 		object = run.objects.Object(string(r.Name), id)
+	}
+	if object != nil && jit.IsDump(object.Name, r.PID) {
+		code := new(jit.Code)
+		code.AddDump(object.Name, r.PID)
+		run.procs.Process(r.PID).SetGenerated(code)
 	}
 	run.procs.Map(r.PID, r.Addr, r.Len, r.PgOff, object)
 }

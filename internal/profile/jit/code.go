@@ -1,0 +1,281 @@
+// Package jit finds the callers of code that programs make while they run: by the unwind information that run-time compilers write
+// into jitdump files, and by the code itself.
+package jit
+
+import (
+	"bytes"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/internal/analysis/x86"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// Code knows the code that one process has made. It implements unwind.Generated. The zero value knows
+// nothing; its methods are safe for concurrent use.
+type Code struct {
+	// Read reads memory of the process and returns how many bytes it could. Nil: only the bytes in the jitdump file are known.
+	Read func(addr uint64, b []byte) int
+
+	mu      sync.Mutex // for what is below
+	dump    *dump      // nil: none was met
+	pages   map[uint64]*page
+	fetched []byte          // room for a page
+	seen    map[uint64]bool // room for follow
+}
+
+// page is a page of code, as it was when it was checked last, with what follows from it.
+type page struct {
+	bytes   []byte
+	checked time.Time
+	rows    map[uint64]*row // by address
+}
+
+const (
+	pageSize = 4096
+	maxPages = 256 // of a process; then all are forgotten
+	maxRows  = 128 // of a page; likewise
+	// recheck is how long code is taken to be as it was. Run-time compilers seldom put other code at the place of old.
+	recheck = time.Second
+	// recheckFailed is the same for code that says nothing.
+	recheckFailed = 10 * time.Millisecond
+)
+
+// IsDump reports whether a mapping is the jitdump file of a process, by its name.
+func IsDump(name string, pid int32) bool {
+	number, ok := strings.CutPrefix(filepath.Base(name), "jit-")
+	return ok && number == strconv.Itoa(int(pid))+".dump"
+}
+
+// AddDump says that the process has mapped its jitdump file.
+func (c *Code) AddDump(path string, pid int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dump == nil {
+		c.dump = &dump{path: path, pid: pid}
+	}
+}
+
+// Fork returns what is known of a new process that has the same code.
+func (c *Code) Fork(read func(addr uint64, b []byte) int) *Code {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	child := &Code{Read: read}
+	if c.dump != nil {
+		child.dump = &dump{path: c.dump.path, pid: c.dump.pid}
+	}
+	return child
+}
+
+// Changed says that the process has mapped something at [start, end).
+func (c *Code) Changed(start, end uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for at := range c.pages {
+		if at < end && start < at+pageSize {
+			delete(c.pages, at)
+		}
+	}
+}
+
+// Close forgets all.
+func (c *Code) Close() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pages = nil
+	if c.dump != nil {
+		c.dump.close()
+	}
+}
+
+// Step is unwind.Generated's.
+func (c *Code) Step(regs *abi.Regs, mem *ehelf.Memory) (status abi.Status, guessed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dump != nil {
+		if status := c.dump.step(regs, mem); status != abi.StatusNoInfo {
+			return status, false
+		}
+	}
+	pc := regs.Reg[abi.RIP]
+	r := c.rowAt(pc)
+	if r == nil && c.renew(pc) {
+		r = c.rowAt(pc)
+	}
+	if r == nil {
+		return abi.StatusNoInfo, false
+	}
+	return r.step(regs, mem), !r.proven
+}
+
+// Scan is unwind.Generated's.
+func (c *Code) Scan(regs *abi.Regs, mem *ehelf.Memory) abi.Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.scan(regs, mem); r != nil {
+		return r.step(regs, mem)
+	}
+	return abi.StatusNoInfo
+}
+
+// Returns is unwind.Generated's. HotSpot's interpreter returns to places that no call precedes.
+func (c *Code) Returns(pc uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.returns(pc) || c.renew(pc) && c.returns(pc)
+}
+
+func (c *Code) returns(pc uint64) bool {
+	var buf [unwind.MaxCall]byte
+	code := buf[:]
+	if c.read(pc-uint64(len(code)), code) < len(code) {
+		code = code[:min(uint64(len(code)), pc&(pageSize-1))] // the page before may have no code
+		if len(code) == 0 || c.read(pc-uint64(len(code)), code) < len(code) {
+			return true // not known
+		}
+	}
+	if unwind.EndsInCall(code) {
+		return true
+	}
+	r := c.rowAt(pc)
+	return r != nil && r.interpreted
+}
+
+// renew reads the page of an address again unless that was done just now, since new code may have been written there. It reports
+// whether the page has changed.
+func (c *Code) renew(addr uint64) bool {
+	p := c.pages[addr&^(pageSize-1)]
+	if p == nil || time.Since(p.checked) < recheckFailed {
+		return false
+	}
+	p.checked = time.Time{}
+	return c.page(addr) != p
+}
+
+// rowAt returns the row for an address, or nil.
+func (c *Code) rowAt(pc uint64) *row {
+	p := c.page(pc)
+	if p == nil {
+		return nil
+	}
+	r, known := p.rows[pc]
+	if !known {
+		if c.seen == nil {
+			c.seen = make(map[uint64]bool)
+		}
+		r = follow(pc, c.read, c.seen)
+		if p.rows == nil || len(p.rows) == maxRows {
+			p.rows = make(map[uint64]*row)
+		}
+		p.rows[pc] = r
+	}
+	return r
+}
+
+// page returns the page of code that holds an address, or nil.
+func (c *Code) page(addr uint64) *page {
+	at := addr &^ (pageSize - 1)
+	p, now := c.pages[at], time.Now()
+	if p != nil && now.Sub(p.checked) < recheck {
+		return p
+	}
+	if c.fetched == nil {
+		c.fetched = make([]byte, pageSize)
+	}
+	b := c.fetched[:c.fetch(at, c.fetched)]
+	if len(b) == 0 {
+		return p // the process may have ended
+	}
+	if p != nil && bytes.Equal(p.bytes, b) {
+		p.checked = now
+		return p
+	}
+	if c.pages == nil || len(c.pages) == maxPages {
+		c.pages = make(map[uint64]*page)
+	}
+	p = &page{bytes: bytes.Clone(b), checked: now}
+	c.pages[at] = p
+	return p
+}
+
+// fetch reads code of the process, or of its jitdump file if that has ended.
+func (c *Code) fetch(at uint64, b []byte) int {
+	if c.Read != nil {
+		if n := c.Read(at, b); n > 0 {
+			return n
+		}
+	}
+	if c.dump != nil {
+		return c.dump.read(at, b)
+	}
+	return 0
+}
+
+// read copies code from pages, and returns how many bytes there are.
+func (c *Code) read(addr uint64, b []byte) int {
+	n := 0
+	for n < len(b) {
+		p := c.page(addr + uint64(n))
+		from := (addr + uint64(n)) & (pageSize - 1)
+		if p == nil || from >= uint64(len(p.bytes)) {
+			break
+		}
+		n += copy(b[n:], p.bytes[from:])
+	}
+	return n
+}
+
+// dwarfOf are the DWARF numbers of the processor's registers.
+var dwarfOf = [...]int{x86.RAX: abi.RAX, x86.RCX: abi.RCX, x86.RDX: abi.RDX, x86.RBX: abi.RBX, x86.RSP: abi.RSP, x86.RBP: abi.RBP,
+	x86.RSI: abi.RSI, x86.RDI: abi.RDI, x86.R8: abi.R8, x86.R9: abi.R9, x86.R10: abi.R10, x86.R11: abi.R11, x86.R12: abi.R12,
+	x86.R13: abi.R13, x86.R14: abi.R14, x86.R15: abi.R15}
+
+// step replaces the registers by the caller's.
+func (r *row) step(regs *abi.Regs, mem *ehelf.Memory) abi.Status {
+	next := abi.Regs{}
+	get := func(v value) (word uint64, status abi.Status) {
+		reg := dwarfOf[v.reg]
+		switch {
+		case v.kind == unknown || regs.Valid>>reg&1 == 0:
+			return 0, abi.StatusBadRegister
+		case v.kind == entry:
+			return regs.Reg[reg] + uint64(v.offset), abi.StatusOK
+		}
+		word, ok := mem.ReadWord(regs.Reg[reg] + uint64(v.offset))
+		if !ok {
+			return 0, abi.StatusUnreadable
+		}
+		return word, abi.StatusOK
+	}
+	var status abi.Status
+	if next.Reg[abi.RIP], status = get(r.pc); status != abi.StatusOK {
+		return status
+	}
+	if next.Reg[abi.RSP], status = get(r.sp); status != abi.StatusOK {
+		return status
+	}
+	place := regs.Reg[dwarfOf[r.pc.reg]] + uint64(r.pc.offset) // of the return address
+	if old := regs.Reg[abi.RSP]; place-old >= mostFrame || next.Reg[abi.RSP]-place-1 >= mostFrame {
+		return abi.StatusNoInfo
+	}
+	next.Valid = 1<<abi.RIP | 1<<abi.RSP
+	for _, reg := range calleeSaved {
+		if v, status := get(r.regs[reg]); status == abi.StatusOK {
+			next.Reg[dwarfOf[reg]] = v
+			next.Valid |= 1 << dwarfOf[reg]
+		}
+	}
+	*regs = next
+	return abi.StatusOK
+}
+
+// mostFrame bounds a frame, in bytes.
+const mostFrame = 1 << 20

@@ -1,0 +1,136 @@
+package jit
+
+import (
+	"time"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
+)
+
+// dump is the jitdump file of a process.
+type dump struct {
+	path   string
+	pid    int32
+	file   *symbols.JITFile // nil: not opened yet, or bad
+	bad    bool
+	codes  []symbols.JITCode    // ascending
+	tables map[uint64]codeTable // by the start of the code
+	after  time.Time            // not read before
+}
+
+// codeTable holds the rows of a piece of code; nil: it has none that can be read.
+type codeTable struct {
+	rows *dwarfcfa.LazyTable
+	bias uint64 // of the section's addresses
+	end  uint64 // of the code
+}
+
+const (
+	maxCodes  = 1 << 17 // pieces of code of a process
+	maxTables = 1 << 12 // of them whose rows are kept
+)
+
+// step takes a step by the rows in the file.
+func (d *dump) step(regs *abi.Regs, mem *ehelf.Memory) abi.Status {
+	pc := regs.LookupPC()
+	c := d.find(pc)
+	if c == nil || !c.HasRows() {
+		return abi.StatusNoInfo
+	}
+	t := d.table(c)
+	if t.rows == nil {
+		return abi.StatusNoInfo
+	}
+	return t.rows.Step(regs, mem, t.bias)
+}
+
+// find returns the code that holds an address, or nil.
+func (d *dump) find(addr uint64) *symbols.JITCode {
+	if c := symbols.FindJITCode(d.codes, addr); c != nil {
+		return c
+	}
+	d.update()
+	return symbols.FindJITCode(d.codes, addr)
+}
+
+// update reads what the process has written to its file since.
+func (d *dump) update() {
+	const parts = 10 // of the time
+	begin := time.Now()
+	if d.bad || begin.Before(d.after) || len(d.codes) >= maxCodes {
+		return
+	}
+	if d.file == nil {
+		f, err := symbols.OpenJITFile(d.path, d.pid)
+		if err != nil { // it may be empty still
+			d.after = begin.Add(recheckFailed)
+			return
+		}
+		d.file = f
+	}
+	n := len(d.codes)
+	var err error
+	if d.codes, err = d.file.Update(d.codes, maxCodes); err != nil {
+		d.close()
+		d.bad = true
+	}
+	if len(d.codes) != n {
+		d.tables = nil // other code may be at their places
+	}
+	d.after = time.Now().Add((parts - 1) * time.Since(begin))
+}
+
+// table returns the rows of a piece of code.
+func (d *dump) table(c *symbols.JITCode) codeTable {
+	if t, ok := d.tables[c.Start]; ok && t.end == c.End {
+		return t
+	}
+	t := codeTable{end: c.End}
+	if b := d.file.Rows(c); b != nil {
+		const at = 1 << 40 // so that no relative address wraps around
+		s := dwarfcfa.NewSection(d.path, dwarfcfa.SourceEHFrame, at, b, dwarfcfa.Bases{})
+		rows, start := dwarfcfa.NewCodeTable(s, c.End-c.Start)
+		t.rows, t.bias = rows, c.Start-uint64(start)
+	}
+	if d.tables == nil || len(d.tables) == maxTables {
+		d.tables = make(map[uint64]codeTable)
+	}
+	d.tables[c.Start] = t
+	return t
+}
+
+// read reads code that the file has, with traps between its pieces. It returns 0 if the file has none at these addresses.
+func (d *dump) read(addr uint64, b []byte) int {
+	const trap = 0xcc // int3
+	for i := range b {
+		b[i] = trap
+	}
+	some := 0
+	for n := 0; n < len(b) && d.file != nil; {
+		at := addr + uint64(n)
+		c := symbols.NextJITCode(d.codes, at)
+		if c == nil || c.Start >= addr+uint64(len(b)) {
+			break
+		}
+		n = int(max(c.Start, at) - addr)
+		got := d.file.ReadCode(c, addr+uint64(n), b[n:])
+		if got == 0 {
+			break
+		}
+		some, n = some+got, n+got
+	}
+	if some == 0 {
+		return 0
+	}
+	return len(b)
+}
+
+// close closes the file.
+func (d *dump) close() {
+	if d.file != nil {
+		d.file.Close()
+		d.file, d.codes, d.tables = nil, nil, nil
+	}
+}

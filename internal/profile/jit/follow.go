@@ -1,0 +1,272 @@
+package jit
+
+import (
+	"slices"
+
+	"github.com/ehasm/ehasm/internal/analysis/x86"
+)
+
+// row says where a caller's registers are, in terms of the registers at an address.
+type row struct {
+	pc, sp      value
+	regs        [16]value // only calleeSaved
+	proven      bool      // all ways from the address lead to returns that agree
+	interpreted bool      // HotSpot's interpreter, which keeps a frame pointer
+}
+
+// value is what a register or a word of the stack holds: an entry register plus an offset, or the word of memory at that
+// place.
+type value struct {
+	kind   kind
+	reg    x86.Reg
+	offset int64
+}
+
+type kind uint8
+
+const (
+	unknown kind = iota
+	entry
+	slot
+)
+
+// calleeSaved are the registers that functions restore: x86-64 psABI figure 3.4.
+var calleeSaved = [...]x86.Reg{x86.RBX, x86.RBP, x86.R12, x86.R13, x86.R14, x86.R15}
+
+// Bounds on following code from one address.
+const (
+	mostSteps  = 1500 // instructions
+	enough     = 500  // if so many have led to a return, others are not looked for
+	enoughOf2  = 100  // the same for two returns that agree
+	mostStores = 64
+	mostWays   = 64
+)
+
+// way is a way through code that is to be followed.
+type way struct {
+	pc     uint64
+	regs   [16]value
+	stores []store // of this way alone
+}
+
+// store is a word that was written to the stack.
+type store struct{ place, what value }
+
+// follower follows code from an address.
+type follower struct {
+	read  func(addr uint64, b []byte) int
+	ways  []way
+	seen  map[uint64]bool
+	steps int
+	row   *row
+	ends  int  // returns
+	lost  bool // a way was not followed to a return
+	bad   bool // returns contradict
+}
+
+// follow finds the caller of the function that holds an address, which is a place in it that will be reached: it follows the code to
+// returns. The caller's pc is what they return to. It returns nil if none is found. seen is a map to use.
+func follow(pc uint64, read func(addr uint64, b []byte) int, seen map[uint64]bool) *row {
+	clear(seen)
+	f := follower{read: read, seen: seen}
+	first := way{pc: pc}
+	for i := range first.regs {
+		first.regs[i] = value{entry, x86.Reg(i), 0}
+	}
+	f.ways = append(f.ways, first)
+	for len(f.ways) > 0 && !f.bad && (f.row == nil || !f.row.interpreted) {
+		if f.steps > mostSteps || f.steps > enough && f.ends > 0 || f.steps > enoughOf2 && f.ends > 1 {
+			f.lost = true
+			break
+		}
+		w := f.ways[len(f.ways)-1]
+		f.ways = f.ways[:len(f.ways)-1]
+		f.walk(&w)
+	}
+	if f.row == nil || f.bad {
+		return nil
+	}
+	f.row.proven = !f.lost && !f.row.interpreted
+	return f.row
+}
+
+// walk follows one way to its end.
+func (f *follower) walk(w *way) {
+	var buf [15]byte
+	var in x86.Inst
+	for !f.seen[w.pc] {
+		f.seen[w.pc] = true
+		if f.steps++; f.steps > mostSteps {
+			f.lost = true
+			return
+		}
+		n := f.read(w.pc, buf[:])
+		if x86.Decode(buf[:n], &in) != nil {
+			f.lost = true
+			return
+		}
+		next := w.pc + uint64(in.Len)
+		switch in.Op {
+		case x86.OpRET:
+			sp := w.regs[x86.RSP]
+			f.end(w, w.load(sp), sp.plus(int64(in.Stack)))
+			return
+		case x86.OpJCC:
+			if len(f.ways) == mostWays {
+				f.lost = true
+			} else {
+				other := way{pc: in.Target(w.pc), regs: w.regs, stores: slices.Clone(w.stores)}
+				f.ways = append(f.ways, other)
+			}
+		case x86.OpJMP:
+			if in.Args[0].Kind != x86.KRel {
+				f.jump(w, &in)
+				return
+			}
+			next = in.Target(w.pc)
+		case x86.OpUnknown, x86.OpUD2, x86.OpHLT, x86.OpINT3:
+			f.lost = true
+			return
+		default:
+			w.exec(&in)
+		}
+		if len(w.stores) > mostStores {
+			f.lost = true
+			return
+		}
+		w.pc = next
+	}
+}
+
+// jump ends a way at a jump to an address that is not known before.
+func (f *follower) jump(w *way, in *x86.Inst) {
+	f.lost = true
+	switch a := &in.Args[0]; {
+	// To a return address that was popped, in code with a frame pointer: another one may be a place in the same function.
+	case a.Kind == x86.KGPR && w.regs[a.Reg].kind == slot && w.regs[a.Reg].reg == x86.RBP:
+		f.end(w, w.regs[a.Reg], w.regs[x86.RSP])
+	// HotSpot's interpreter goes on with the next bytecode: its frames have the caller's stack pointer below the saved
+	// frame pointer (templateInterpreter, frame_x86.hpp: interpreter_frame_sender_sp_offset).
+	case a.Kind == x86.KMem && in.Mem.Base == x86.R10 && in.Mem.Index == x86.RBX && in.Mem.Scale == 8:
+		bp := w.regs[x86.RBP]
+		r := &row{pc: w.load(bp.plus(8)), sp: w.load(bp.plus(-8)), interpreted: true}
+		r.regs[x86.RBP] = w.load(bp)
+		if r.pc.kind == slot && r.sp.kind != unknown {
+			f.row = r
+		}
+	}
+}
+
+// end notes a return to pc that leaves sp.
+func (f *follower) end(w *way, pc, sp value) {
+	if pc.kind != slot || sp.kind == unknown {
+		f.lost = true
+		return
+	}
+	f.ends++
+	if f.row != nil {
+		f.bad = f.bad || pc.reg == f.row.pc.reg && (pc != f.row.pc || sp != f.row.sp)
+		return
+	}
+	f.row = &row{pc: pc, sp: sp}
+	for _, r := range calleeSaved {
+		f.row.regs[r] = w.regs[r]
+	}
+}
+
+// plus returns a value plus a number.
+func (v value) plus(n int64) value {
+	if v.kind != entry {
+		if n == 0 {
+			return v
+		}
+		return value{}
+	}
+	v.offset += n
+	return v
+}
+
+// load returns the word at an address.
+func (w *way) load(at value) value {
+	if at.kind != entry {
+		return value{}
+	}
+	for _, s := range slices.Backward(w.stores) {
+		if s.place == at {
+			return s.what
+		}
+	}
+	return value{slot, at.reg, at.offset}
+}
+
+// store notes that a word was written.
+func (w *way) store(at, what value) {
+	if at.kind != entry {
+		return
+	}
+	w.stores = append(w.stores, store{at, what})
+}
+
+// address returns where an instruction's memory operand is.
+func (w *way) address(in *x86.Inst) value {
+	m := &in.Mem
+	if m.Base > x86.R15 || m.Index != x86.None || m.Seg != 0 || m.Addr32 {
+		return value{}
+	}
+	return w.regs[m.Base].plus(m.Disp)
+}
+
+// exec does what an instruction does, as far as it is known.
+func (w *way) exec(in *x86.Inst) {
+	const word = 8
+	sp := &w.regs[x86.RSP]
+	a, b := &in.Args[0], &in.Args[1]
+	full := in.OpSize == word
+	switch {
+	case in.Op == x86.OpCALL:
+		for r := range w.regs {
+			if x86.Reg(r) != x86.RSP && !slices.Contains(calleeSaved[:], x86.Reg(r)) {
+				w.regs[r] = value{}
+			}
+		}
+	case in.Op == x86.OpPUSH && full:
+		what := value{}
+		if a.Kind == x86.KGPR {
+			what = w.regs[a.Reg]
+		}
+		*sp = sp.plus(-word)
+		w.store(*sp, what)
+	case in.Op == x86.OpPOP && full && a.Kind == x86.KGPR:
+		what := w.load(*sp)
+		*sp = sp.plus(word)
+		w.regs[a.Reg] = what
+	case in.Op == x86.OpLEAVE && full:
+		w.regs[x86.RBP], *sp = w.load(w.regs[x86.RBP]), w.regs[x86.RBP].plus(word)
+	case in.Op == x86.OpLEA && full:
+		w.regs[a.Reg] = w.address(in)
+	case (in.Op == x86.OpADD || in.Op == x86.OpSUB) && full && a.Kind == x86.KGPR && b.Kind == x86.KImm:
+		n := in.Imm
+		if in.Op == x86.OpSUB {
+			n = -n
+		}
+		w.regs[a.Reg] = w.regs[a.Reg].plus(n)
+	case in.Op == x86.OpMOV && full && a.Kind == x86.KGPR && b.Kind == x86.KGPR:
+		w.regs[a.Reg] = w.regs[b.Reg]
+	case in.Op == x86.OpMOV && full && a.Kind == x86.KGPR && b.Kind == x86.KMem:
+		w.regs[a.Reg] = w.load(w.address(in))
+	case in.Op == x86.OpMOV && full && a.Kind == x86.KMem && b.Kind == x86.KGPR:
+		w.store(w.address(in), w.regs[b.Reg])
+	default:
+		if in.MemWrite {
+			w.store(w.address(in), value{})
+		}
+		if in.Stack != 0 {
+			*sp = sp.plus(int64(in.Stack))
+		}
+		for r := range w.regs {
+			if in.Writes>>r&1 != 0 && (x86.Reg(r) != x86.RSP || in.Stack == 0) {
+				w.regs[r] = value{}
+			}
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package jit
+
+import (
+	"encoding/hex"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const at = 0x10000
+
+// memory is a page of code at at.
+type memory []byte
+
+func code(text string) memory {
+	b, err := hex.DecodeString(strings.Join(strings.Fields(text), ""))
+	if err != nil {
+		panic(err)
+	}
+	return append(b, make([]byte, pageSize-len(b))...)
+}
+
+func (m memory) read(addr uint64, b []byte) int {
+	if addr < at || addr >= at+uint64(len(m)) {
+		return 0
+	}
+	return copy(b, m[addr-at:])
+}
+
+// hotspot is a method of HotSpot's second compiler: a stack bang, rbp pushed, 16 bytes, a call, the poll at the return, and a stub
+// behind it that never returns.
+const hotspot = `89842400c0feff 55 4883ec10 e800000000 90 4883c410 5d 493ba740030000 0f8701000000 c3 e800000000 f4`
+
+// TestFollow: from each instruction of a function, its code leads to its caller.
+func TestFollow(t *testing.T) {
+	sp, bp := func(n int64) value { return value{slot, 4, n} }, func(n int64) value { return value{slot, 5, n} }
+	for name, c := range map[string]struct {
+		code   string
+		from   uint64
+		pc     value
+		rbp    value
+		proven bool
+	}{
+		"trampoline":          {`4883ec08 ffd1 4883c408 c3`, 6, sp(8), value{entry, 5, 0}, true},
+		"trampoline's start":  {`4883ec08 ffd1 4883c408 c3`, 0, sp(0), value{entry, 5, 0}, true},
+		"with frame pointer":  {`f30f1efa 55 4889e5 ffd1 5d c3`, 10, sp(8), sp(0), true},
+		"its start":           {`f30f1efa 55 4889e5 ffd1 5d c3`, 0, sp(0), value{entry, 5, 0}, true},
+		"leave":               {`ffd1 c9 c3`, 2, bp(8), bp(0), true},
+		"method's body":       {hotspot, 17, sp(24), sp(16), false},
+		"method's start":      {hotspot, 0, sp(0), value{entry, 5, 0}, false},
+		"after push":          {hotspot, 8, sp(8), sp(0), false},
+		"after pop":           {hotspot, 23, sp(0), value{entry, 5, 0}, false},
+		"register saved":      {`48896c24f8 bd00000000 488b6c24f8 c3`, 0, sp(0), value{entry, 5, 0}, true},
+		"register lost":       {`bd00000000 c3`, 0, sp(0), value{}, true},
+		"stack pointer lost":  {`4801c4 c3`, 0, value{}, value{}, false},
+		"aligned, by rbp":     {`4883e4f0 ffd1 c9 c3`, 0, bp(8), bp(0), true},
+		"popped and jumped":   {`c9 59 ffe1`, 0, bp(8), bp(0), false},
+		"jump in function":    {`59 ffe1`, 0, value{}, value{}, false},
+		"interpreter's entry": {`58 50 55 488bec 4155 41ff24da`, 0, sp(0), value{entry, 5, 0}, false},
+		"loop":                {`ebfe`, 0, value{}, value{}, false},
+		"loop with a way":     {`75fe 4883c418 c3`, 0, sp(24), value{entry, 5, 0}, true},
+		"no code":             {`0f0b`, 0, value{}, value{}, false},
+		"cut":                 {strings.Repeat("90", pageSize-1) + "48", 0, value{}, value{}, false},
+		"ways contradict":     {`7505 4883c408 c3 4883c410 c3`, 0, value{}, value{}, false},
+		"jumps to data":       {`ff2500000000`, 0, value{}, value{}, false},
+		"interpreter":         {`488b65f0 488b5dd0 488d24cc 41ff24da`, 0, bp(8), bp(0), false},
+		"return with bytes":   {`c21000`, 0, sp(0), value{entry, 5, 0}, true},
+	} {
+		r := follow(at+c.from, code(c.code).read, map[uint64]bool{})
+		if c.pc == (value{}) {
+			assert.Nil(t, r, name)
+			continue
+		}
+		require.NotNil(t, r, name)
+		assert.Equal(t, c.pc, r.pc, name)
+		assert.Equal(t, c.rbp, r.regs[5], name)
+		assert.Equal(t, c.proven, r.proven, name)
+	}
+}
+
+// TestFollowBounded: hostile code takes bounded time, and gives no row that is called proven.
+func TestFollowBounded(t *testing.T) {
+	for _, text := range []string{
+		strings.Repeat("75fc", pageSize/2),   // jumps back
+		strings.Repeat("7502", pageSize/2-1), // ways that multiply
+		strings.Repeat("50", pageSize),       // pushes
+		strings.Repeat("58", pageSize),
+		strings.Repeat("90", pageSize),
+		strings.Repeat("ebfe", pageSize/2),
+		strings.Repeat("48892c24", pageSize/4), // stores
+	} {
+		f := 0
+		r := follow(at, func(addr uint64, b []byte) int { f++; return code(text).read(at+(addr-at)%pageSize, b) }, map[uint64]bool{})
+		assert.True(t, r == nil || !r.proven)
+		assert.LessOrEqual(t, f, mostSteps+1)
+	}
+}
+
+func FuzzFollow(f *testing.F) {
+	for _, text := range []string{hotspot, `c9 c3`, `488b65f0 41ff24da`} {
+		f.Add([]byte(code(text)[:64]), uint64(0))
+	}
+	f.Fuzz(func(t *testing.T, b []byte, from uint64) {
+		r := follow(at+from, memory(b).read, map[uint64]bool{})
+		if r == nil {
+			return
+		}
+		regs := abi.Regs{Valid: abi.AllRegs}
+		for i := range regs.Reg {
+			regs.Reg[i] = 0x9000
+		}
+		before := regs
+		if status := r.step(&regs, &ehelf.Memory{Lo: 0x9000, Bytes: make([]byte, 4096)}); status != abi.StatusOK {
+			assert.Equal(t, before, regs)
+		}
+	})
+}
+
+// stack returns memory of zeros with a word at an offset.
+func stack(offset int, word uint64) *ehelf.Memory {
+	b := make([]byte, 256)
+	for i := range 8 {
+		b[offset+i] = byte(word >> (8 * i))
+	}
+	return &ehelf.Memory{Lo: 0x9000, Bytes: b}
+}
+
+// TestStep: the code of a process is read once while it stays the same, and new code counts once its place is mapped again, or after
+// a second.
+func TestStep(t *testing.T) {
+	m, reads := code(`4883c408 c3`), 0
+	c := &Code{Read: func(addr uint64, b []byte) int { reads++; return m.read(addr, b) }}
+	step := func() (status abi.Status, sp uint64) {
+		regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
+		regs.Reg[abi.RIP], regs.Reg[abi.RSP] = at, 0x9000
+		mem := stack(8, 0x1234)
+		status, guessed := c.Step(&regs, mem)
+		assert.Equal(t, status == abi.StatusNoInfo, regs.Reg[abi.RIP] == at)
+		assert.False(t, guessed)
+		return status, regs.Reg[abi.RSP]
+	}
+	for range 3 {
+		status, sp := step()
+		assert.Equal(t, abi.StatusOK, status)
+		assert.Equal(t, uint64(0x9010), sp)
+	}
+	assert.Equal(t, 1, reads)
+	m = code(`c3`)
+	c.Changed(at+pageSize, at+2*pageSize)
+	_, sp := step()
+	assert.Equal(t, uint64(0x9010), sp)
+	c.Changed(at, at+1)
+	_, sp = step()
+	assert.Equal(t, uint64(0x9008), sp)
+	m = code(`0f0b`)
+	c.pages[at].checked = time.Time{}
+	status, _ := step()
+	assert.Equal(t, abi.StatusNoInfo, status)
+	child := c.Fork(code(`c3`).read)
+	c.Close()
+	c = child
+	_, sp = step()
+	assert.Equal(t, uint64(0x9008), sp)
+}
+
+// TestReturns: code is returned to after calls, and where HotSpot's interpreter goes on.
+func TestReturns(t *testing.T) {
+	c := Code{Read: code(`ffd1 90 c3 488b65f0 41ff24da`).read}
+	for pc, want := range map[uint64]bool{at: true /* not known what is before */, at + 2: true, at + 3: false, at + 4: true, at - 100: true} {
+		assert.Equal(t, want, c.Returns(pc), "%#x", pc)
+	}
+}
+
+// TestBounds: of code everywhere only so much is remembered.
+func TestBounds(t *testing.T) {
+	m := code(strings.Repeat("c3", pageSize))
+	c := Code{Read: func(addr uint64, b []byte) int { return copy(b, m) }}
+	for i := range uint64(3 * maxPages) {
+		c.Returns(at + i*pageSize)
+		assert.LessOrEqual(t, len(c.pages), maxPages)
+	}
+	for pc := range uint64(pageSize) {
+		c.rowAt(at + pc)
+		assert.LessOrEqual(t, len(c.pages[at].rows), maxRows)
+	}
+}
+
+func TestIsDump(t *testing.T) {
+	assert.True(t, IsDump("/tmp/jit-12.dump", 12))
+	for _, name := range []string{"/tmp/jit-12.dump", "/tmp/jit-012.dump", "/tmp/jit-.dump", "jit-1.dump/x", "/tmp/xjit-1.dump"} {
+		assert.False(t, IsDump(name, 1), name)
+	}
+}
+
+// TestScan: a frame is found by the call of the function that made it.
+func TestScan(t *testing.T) {
+	const sp, size = 0x9000, 4*8 + 0x28
+	entry := `55 53 4157 4156 4883ec28 eb00` // as LuaJIT's lj_vm_call
+	weak := `55 53 4883ec38 eb00`            // the same size, but two registers are saved
+	for name, c := range map[string]struct {
+		code string
+		off  int
+		want bool
+	}{
+		"at once":          {entry, size, true},
+		"after 3 units":    {entry, size + 48, true},
+		"unit is cut":      {entry, size + 8, false},
+		"frame is smaller": {entry, size - 16, false},
+		"few registers":    {weak, size, false},
+		"too far":          {entry, size + scanned, false},
+	} {
+		regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
+		regs.Reg[abi.RIP], regs.Reg[abi.RSP] = at+0x800, sp
+		m := code(c.code)
+		copy(m[0x100:], []byte{0xe8, 0xfb, 0xfe, 0xff, 0xff}) // a call of at
+		mem := &ehelf.Memory{Lo: sp, Bytes: make([]byte, 2*scanned)}
+		put := func(off int, v uint64) {
+			for i := range 8 {
+				mem.Bytes[off+i] = byte(v >> (8 * i))
+			}
+		}
+		put(c.off, at+0x105)
+		put(c.off-8, 0x1111)
+		put(c.off-16, 0x2222)
+		status := (&Code{Read: m.read}).Scan(&regs, mem)
+		require.Equal(t, c.want, status == abi.StatusOK, name)
+		if c.want {
+			assert.Equal(t, []uint64{at + 0x105, sp + uint64(c.off) + 8, 0x1111, 0x2222},
+				[]uint64{regs.Reg[abi.RIP], regs.Reg[abi.RSP], regs.Reg[abi.RBP], regs.Reg[abi.RBX]}, name)
+			assert.Equal(t, uint64(1<<abi.RIP|1<<abi.RSP|1<<abi.RBP|1<<abi.RBX|1<<abi.R12|1<<abi.R13|1<<abi.R14|1<<abi.R15), uint64(regs.Valid))
+		}
+	}
+}

@@ -1,0 +1,108 @@
+//go:build linux && amd64
+
+package record
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ehasm/ehasm/unwind"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestJIT: a program makes a function that calls back into the program, and does nothing else. Stacks are whole if its jitdump file
+// has rows for the function, or if the function's code tells; a function that never returns tells nothing.
+func TestJIT(t *testing.T) {
+	dir := t.TempDir()
+	src, bin := filepath.Join(dir, "jitted.c"), filepath.Join(dir, "jitted")
+	require.NoError(t, os.WriteFile(src, []byte(jitted), 0o666))
+	out, err := exec.Command("gcc", "-O1", "-fomit-frame-pointer", "-o", bin, src).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for mode, whole := range map[string]bool{"rows": true, "returns": true, "neither": false} {
+		t.Run(mode, func(t *testing.T) {
+			opt := options(t)
+			opt.Pointers = unwind.Never
+			p := recordCommand(t, opt, fmt.Sprintf("cd %s && exec %s %s", dir, bin, mode))
+			c := &p.Counts
+			require.Greater(t, c.Unwound, uint64(100))
+			if whole {
+				assert.GreaterOrEqual(t, float64(c.Ends[unwind.Outermost]), 0.98*float64(c.Unwound), "%v", c.Ends)
+				assert.Zero(t, c.Guessed)
+			} else {
+				assert.Greater(t, float64(c.Ends[unwind.NoObject]), 0.9*float64(c.Unwound), "%v", c.Ends)
+			}
+			through := 0
+			for line := range strings.Lines(text(t, p, "folded")) {
+				if strings.Contains(line, ";main;") && strings.Contains(line, ";spin") {
+					through++
+				}
+			}
+			assert.Equal(t, whole, through > 0)
+		})
+	}
+}
+
+const jitted = `
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static volatile long sum;
+static int returns;
+__attribute__((noinline)) void spin(void) {
+	for (int i = 0; i < 150000000; i++) sum += i;
+	if (!returns) _exit(0);
+}
+
+// sub $24, %rsp; call *%rdi; then add $24, %rsp; ret, or a loop for ever.
+static const unsigned char returning[] = {0x48, 0x83, 0xec, 0x18, 0xff, 0xd7, 0x48, 0x83, 0xc4, 0x18, 0xc3};
+static const unsigned char looping[] = {0x48, 0x83, 0xec, 0x18, 0xff, 0xd7, 0xeb, 0xfe};
+// A CIE (CFA = rsp+8), an FDE of 8 bytes of code (from the fourth on CFA = rsp+32), and the end.
+static const unsigned char rows[48] = {0x14, 0, 0, 0, 0, 0, 0, 0, 1, 'z', 'R', 0, 1, 0x78, 0x10, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0,
+	0x10, 0, 0, 0, 0x1c, 0, 0, 0, 0xd8, 0xff, 0xff, 0xff, 8, 0, 0, 0, 0, 0x44, 0x0e, 0x20};
+
+static void prefix(FILE *f, uint32_t id, uint32_t size) {
+	uint32_t p[4] = {id, 16 + size};
+	fwrite(p, sizeof p, 1, f);
+}
+
+int main(int argc, char **argv) {
+	returns = !strcmp(argv[1], "returns");
+	char *code = mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	size_t size = returns ? sizeof returning : sizeof looping;
+	memcpy(code, returns ? returning : looping, size);
+	char name[64];
+	snprintf(name, sizeof name, "jit-%d.dump", getpid());
+	FILE *f = fopen(name, "w+");
+	uint32_t head[10] = {0x4a695444, 1, sizeof head, 62, 0, getpid()};
+	fwrite(head, sizeof head, 1, f);
+	fflush(f);
+	mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fileno(f), 0);
+	if (!strcmp(argv[1], "rows")) {
+		const uint64_t index = 20, sizes[3] = {sizeof rows + index, index, 0};
+		const char made[20] = {1, 0x1b, 3, 0x3b};
+		prefix(f, 4, sizeof sizes + sizeof rows + sizeof made);
+		fwrite(sizes, sizeof sizes, 1, f);
+		fwrite(rows, sizeof rows, 1, f);
+		fwrite(made, sizeof made, 1, f);
+	}
+	uint64_t load[5] = {getpid() | (uint64_t)getpid() << 32, (uint64_t)code, (uint64_t)code, size, 1};
+	prefix(f, 0, sizeof load + 5 + size);
+	fwrite(load, sizeof load, 1, f);
+	fwrite("made", 5, 1, f);
+	fwrite(code, size, 1, f);
+	fflush(f);
+	((void (*)(void (*)(void)))code)(spin);
+	return (int)sum & 1;
+}
+`
