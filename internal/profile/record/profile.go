@@ -257,7 +257,7 @@ func (p *Profile) Text(w io.Writer) {
 		line(cause.String(), c.Ends[cause], c.Unwound)
 	}
 	line("completed from memory", c.Completed, c.Unwound)
-	line("frames found by frame pointer", c.Guessed, c.Unwound)
+	line("frames guessed", c.Guessed, c.Unwound)
 	line("with longer copies", c.Long, c.Unwound)
 	line("without a stack (exec, exit)", c.NoCopy, c.Samples)
 	line("of kernel threads", c.Kernel, c.Samples)
