@@ -74,6 +74,7 @@ func eachJITRecord(r io.ReaderAt, at, size int64, f func(*jitRecord) error) (int
 // grows. It is for one goroutine at a time.
 type JITFile struct {
 	file    *os.File
+	open    *OpenFiles
 	next    int64   // offset of the first record that was not read
 	pending jitRows // for the next code
 }
@@ -94,22 +95,32 @@ type JITCode struct {
 // HasRows reports whether the code has unwind information.
 func (c *JITCode) HasRows() bool { return c.rows.size > 0 }
 
-// OpenJITFile opens a jitdump file, which must belong to root or to the user, as for JITDump.
-func OpenJITFile(path string, pid int32) (*JITFile, error) {
+// errOpenFiles says that OpenFiles has no room.
+var errOpenFiles = errors.New("too many jitdump files")
+
+// OpenJITFile opens a jitdump file, which must belong to root or to the user, as for JITDump. open bounds the files; it may be nil.
+func OpenJITFile(path string, pid int32, open *OpenFiles) (*JITFile, error) {
+	if !open.take() {
+		return nil, fmt.Errorf("%s: %w", path, errOpenFiles)
+	}
 	f, _, err := openOwn(path, pid)
 	if err != nil {
+		open.give()
 		return nil, err
 	}
-	at, err := jitStart(f)
-	if err != nil {
-		f.Close()
+	j := &JITFile{file: f, open: open}
+	if j.next, err = jitStart(f); err != nil {
+		j.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return &JITFile{file: f, next: at}, nil
+	return j, nil
 }
 
 // Close closes the file.
-func (j *JITFile) Close() error { return j.file.Close() }
+func (j *JITFile) Close() error {
+	j.open.give()
+	return j.file.Close()
+}
 
 // Bounds on what is read of a jitdump file.
 const (

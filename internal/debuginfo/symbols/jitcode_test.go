@@ -20,7 +20,7 @@ func (d dump) unwind(rows string, index int) dump {
 func codeOf(t *testing.T, parts ...dump) (f *JITFile, list []JITCode) {
 	path := filepath.Join(t.TempDir(), "jit-1234.dump")
 	require.NoError(t, os.WriteFile(path, newDump(), 0o600))
-	f, err := OpenJITFile(path, 1)
+	f, err := OpenJITFile(path, 1, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { f.Close() })
 	for _, part := range parts {
@@ -92,4 +92,23 @@ func TestJITCodeHostile(t *testing.T) {
 	require.NoError(t, os.WriteFile(f.file.Name(), append(newDump(), append(code(0x1000, 8), append(bad, bad...)...)...), 0o600))
 	_, err := f.Update(list, 100)
 	assert.ErrorIs(t, err, errJITRecord)
+}
+
+// TestJITFiles: so many files are open at a time, and those that are no jitdump files do not count.
+func TestJITFiles(t *testing.T) {
+	good, bad := filepath.Join(t.TempDir(), "jit-1.dump"), filepath.Join(t.TempDir(), "jit-2.dump")
+	require.NoError(t, os.WriteFile(good, newDump(), 0o600))
+	require.NoError(t, os.WriteFile(bad, make([]byte, 100), 0o600))
+	open := NewOpenFiles(1)
+	_, err := OpenJITFile(bad, 1, open)
+	assert.ErrorIs(t, err, errNoJITDump)
+	_, err = OpenJITFile(bad+"x", 1, open)
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	for range 3 {
+		f, err := OpenJITFile(good, 1, open)
+		require.NoError(t, err)
+		_, err = OpenJITFile(good, 1, open)
+		assert.ErrorIs(t, err, errOpenFiles)
+		require.NoError(t, f.Close())
+	}
 }

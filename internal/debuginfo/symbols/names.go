@@ -37,12 +37,11 @@ func namesIn(table *elf.Section, r io.ReaderAt, open *OpenFiles) *fileNames {
 	if err != nil {
 		return nil
 	}
-	if open.left.Add(-1) < 0 {
-		open.left.Add(1)
+	if !open.take() {
 		return nil
 	}
 	n := &fileNames{file: file, info: info, offset: int64(table.Offset), size: int64(table.Size), known: make(map[uint32]string)}
-	runtime.AddCleanup(n, func(open *OpenFiles) { open.left.Add(1) }, open)
+	runtime.AddCleanup(n, (*OpenFiles).give, open)
 	return n
 }
 
@@ -54,6 +53,25 @@ func NewOpenFiles(files int) *OpenFiles {
 	o := new(OpenFiles)
 	o.left.Store(int64(files))
 	return o
+}
+
+// take takes room for a file, and returns false if there is none. A nil OpenFiles has room for any number.
+func (o *OpenFiles) take() bool {
+	if o == nil {
+		return true
+	}
+	if o.left.Add(-1) < 0 {
+		o.left.Add(1)
+		return false
+	}
+	return true
+}
+
+// give gives room back.
+func (o *OpenFiles) give() {
+	if o != nil {
+		o.left.Add(1)
+	}
 }
 
 // get returns the name at an offset in the string table, or as much of it as is ever shown; "" if the file has changed.

@@ -13,6 +13,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/internal/analysis/x86"
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/unwind"
 )
 
@@ -21,6 +22,8 @@ import (
 type Code struct {
 	// Read reads memory of the process and returns how many bytes it could. Nil: only the bytes in the jitdump file are known.
 	Read func(addr uint64, b []byte) int
+	// Files bounds how many jitdump files are open. May be nil.
+	Files *symbols.OpenFiles
 
 	mu      sync.Mutex // for what is below
 	dump    *dump      // nil: none was met
@@ -57,7 +60,7 @@ func (c *Code) AddDump(path string, pid int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dump == nil {
-		c.dump = &dump{path: path, pid: pid}
+		c.dump = &dump{path: path, pid: pid, open: c.Files}
 	}
 }
 
@@ -65,9 +68,9 @@ func (c *Code) AddDump(path string, pid int32) {
 func (c *Code) Fork(read func(addr uint64, b []byte) int) *Code {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	child := &Code{Read: read}
+	child := &Code{Read: read, Files: c.Files}
 	if c.dump != nil {
-		child.dump = &dump{path: c.dump.path, pid: c.dump.pid}
+		child.dump = &dump{path: c.dump.path, pid: c.dump.pid, open: c.Files}
 	}
 	return child
 }
@@ -90,7 +93,7 @@ func (c *Code) Close() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pages = nil
+	c.pages, c.fetched, c.seen = nil, nil, nil
 	if c.dump != nil {
 		c.dump.close()
 	}

@@ -13,7 +13,8 @@ import (
 type dump struct {
 	path   string
 	pid    int32
-	file   *symbols.JITFile // nil: not opened yet, or bad
+	open   *symbols.OpenFiles // may be nil
+	file   *symbols.JITFile   // nil: not opened yet, or bad
 	bad    bool
 	codes  []symbols.JITCode    // ascending
 	tables map[uint64]codeTable // by the start of the code
@@ -28,7 +29,7 @@ type codeTable struct {
 }
 
 const (
-	maxCodes  = 1 << 17 // pieces of code of a process
+	maxCodes  = 1 << 16 // pieces of code of a process
 	maxTables = 1 << 12 // of them whose rows are kept
 )
 
@@ -63,7 +64,7 @@ func (d *dump) update() {
 		return
 	}
 	if d.file == nil {
-		f, err := symbols.OpenJITFile(d.path, d.pid)
+		f, err := symbols.OpenJITFile(d.path, d.pid, d.open)
 		if err != nil { // it may be empty still
 			d.after = begin.Add(recheckFailed)
 			return

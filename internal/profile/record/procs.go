@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/files/regular"
 	"github.com/ehasm/ehasm/internal/profile/jit"
@@ -74,6 +75,7 @@ type mappedFiles struct {
 	frameAddrs map[*unwind.Object][]uint64  // link-time addresses in the frames of earlier tables, and of released objects
 	tried      map[*unwind.Object]int32     // the last process in which the file of one was looked for in vain
 	files      map[*unwind.Object]*os.File  // of objects that this mount namespace does not have
+	dumps      *symbols.OpenFiles           // of run-time compilers
 	ids        map[fileKey][]byte
 	latest     map[objectKey]uint64 // generations, by the name and inode of files without build-id
 }
@@ -81,7 +83,7 @@ type mappedFiles struct {
 func newMappedFiles(objects *unwind.Objects) mappedFiles {
 	return mappedFiles{objects: objects, known: make(map[objectKey]*unwind.Object), most: manyObjects,
 		frameAddrs: make(map[*unwind.Object][]uint64), tried: make(map[*unwind.Object]int32), files: make(map[*unwind.Object]*os.File),
-		ids: make(map[fileKey][]byte), latest: make(map[objectKey]uint64)}
+		dumps: symbols.NewOpenFiles(mostDumps), ids: make(map[fileKey][]byte), latest: make(map[objectKey]uint64)}
 }
 
 // keepGone is how many threads are remembered after their exit, since samples may
@@ -95,6 +97,7 @@ const (
 	manyMappings = 1024 // of a process; the kernel allows 65530
 	manyObjects  = 8192
 	manyFiles    = 8192 // whose build-ids are remembered
+	mostDumps    = 32   // jitdump files that are read at a time
 )
 
 func newTracker(objects *unwind.Objects) *tracker {
@@ -183,6 +186,7 @@ func (t *tracker) comm(r *perfdata.Comm) {
 		return
 	}
 	th.outer = outer{}
+	t.process(r.PID).code.Close()
 	t.all.SetComm(r.PID, r.TID, name, true)
 	t.processes[r.PID] = &process{space: t.newSpace(), known: true, parent: t.process(r.PID).parent}
 }
@@ -223,13 +227,13 @@ func memoryOf(pid int32) func(addr uint64, b []byte) int {
 }
 
 // generate notes an executable mapping if it is no file's, or a jitdump file's.
-func (p *process) generate(pid int32, start, size uint64, o *unwind.Object) {
+func (t *tracker) generate(p *process, pid int32, start, size uint64, o *unwind.Object) {
 	dump := jit.IsDump(o.Name, pid)
 	if !dump && (o.IsFile() || o.Name == unwind.VDSOName) {
 		return
 	}
 	if p.code == nil {
-		p.code, p.maps = &jit.Code{Read: memoryOf(pid)}, nil
+		p.code, p.maps = &jit.Code{Read: memoryOf(pid), Files: t.dumps}, nil
 	}
 	if dump {
 		p.code.AddDump(o.Name, pid)
@@ -273,7 +277,7 @@ func (t *tracker) mapped(r *perfdata.Mmap) {
 func (t *tracker) place(pid int32, start, size, offset uint64, o *unwind.Object) {
 	p := t.process(pid)
 	if o != nil {
-		p.generate(pid, start, size, o)
+		t.generate(p, pid, start, size, o)
 	}
 	if p.maps != nil {
 		if m := p.maps.Find(start); m != nil && o != nil && m.Object == o && m.End >= start+size && m.FileOffset(start) == offset {
