@@ -105,4 +105,4 @@ func FuzzJITDump(f *testing.F) {
 }
 
 // plenty is a budget for more symbols than tests have.
-func plenty() *Budget { return NewBudget(1 << 40) }
+func plenty() *Budget { return NewBudget(1 << 30) }
