@@ -23,6 +23,14 @@ const maxLen = 15
 // returns an error, *in is undefined. A nil error with OpUnknown means that the length follows the encoding's rules and
 // the effects are not known.
 func Decode(code []byte, in *Inst) error {
+	if quick(code, in) {
+		return nil
+	}
+	return decode(code, in)
+}
+
+// decode is Decode for all instructions, in steps.
+func decode(code []byte, in *Inst) error {
 	*in = Inst{OpSize: 4}
 	in.Mem.Base, in.Mem.Index = None, None
 	if len(code) > maxLen {

@@ -1,5 +1,8 @@
 package x86
 
+// DecodeInSteps is Decode without its quick path.
+func DecodeInSteps(code []byte, in *Inst) error { return decode(code, in) }
+
 // Probes returns an encoding of each form in the tables, one for every prefix, W, length and group
 // value that it accepts.
 func Probes() [][]byte {
