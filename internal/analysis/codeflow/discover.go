@@ -55,15 +55,6 @@ func (f *flow) exits(pc uint64) bool {
 	return false
 }
 
-// ends reports whether control does not go on to the next instruction, calls apart.
-func ends(op x86.Op) bool {
-	switch op {
-	case x86.OpRET, x86.OpRETF, x86.OpIRET, x86.OpUD2, x86.OpUD1, x86.OpUD0, x86.OpHLT, x86.OpINT3, x86.OpSYSRET, x86.OpSYSEXIT, x86.OpJMPF, x86.OpUIRET:
-		return true
-	}
-	return false
-}
-
 // discover decodes the code that pc leads to.
 func (f *flow) discover(pc uint64) {
 	f.leader(pc)
@@ -105,33 +96,31 @@ func (f *flow) run(pc uint64) {
 		}
 		f.pcs = append(f.pcs, pc)
 		f.instAt[int(pc-lo)+p.off] = int32(len(f.ins))
-		switch in.Op {
-		case x86.OpJMP:
+		switch classes[in.Op] {
+		case classJump:
 			if in.Args[0].Kind == x86.KRel {
 				f.target(in.Target(pc))
 			} else {
 				f.jumps = append(f.jumps, int32(len(f.ins)-1))
 			}
 			return
-		case x86.OpJCC, x86.OpLOOP, x86.OpLOOPE, x86.OpLOOPNE, x86.OpJRCXZ, x86.OpXBEGIN:
+		case classBranch, classXBegin:
 			f.target(in.Target(pc))
-		case x86.OpCALL:
+		case classCall:
 			if s := p.site(pc); s != nil {
 				f.target(s.Pad)
 			}
 			if f.callNever(pc, in) {
 				return
 			}
-		case x86.OpLEA:
+		case classRet, classEnd:
+			return
+		case classLea:
 			if r := in.Args[0].Reg; in.Mem.Base == x86.RIP && r < 16 {
 				at, _ := in.MemAddr(pc)
 				if l := (tableAddr{at, p.i}); !slices.Contains(f.leas[r], l) {
 					f.leas[r] = append(f.leas[r], l)
 				}
-			}
-		default:
-			if ends(in.Op) {
-				return
 			}
 		}
 		pc += uint64(in.Len)

@@ -193,12 +193,16 @@ func (f *flow) rest(p *part) {
 	var in x86.Inst
 	p.gap = false
 	last := ^uint64(0)
-	quiet := true // control does not come from the previous instruction
+	quiet := true      // control does not come from the previous instruction
+	before := int32(0) // 1 + index of that instruction, if it was reached and quiet does not tell of it yet
 	for pos := p.fn.Lo; pos < p.end(); {
 		if k := f.instAt[int(pos-p.fn.Lo)+p.off]; k > 0 {
-			quiet = f.stops(pos, &f.ins[k-1])
+			before = k
 			pos += uint64(f.ins[k-1].Len)
 			continue
+		}
+		if before > 0 {
+			quiet, before = f.stops(f.pcs[before-1], &f.ins[before-1]), 0
 		}
 		if x86.Decode(p.code[pos-p.fn.Lo:], &in) != nil {
 			pos++

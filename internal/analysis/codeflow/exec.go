@@ -60,71 +60,88 @@ func gpr64(a *x86.Arg) bool { return a.Kind == x86.KGPR && a.Size == 8 }
 
 // exec executes an instruction from which control goes on to the next one.
 func (f *flow) exec(pc uint64, in *x86.Inst, s *State) {
+	switch classes[in.Op] {
+	case classMov:
+		f.mov(pc, in, s)
+	case classAdd:
+		f.add(pc, in, s)
+	case classLea:
+		f.lea(pc, in, s)
+	case classPush:
+		s.push(int32(in.OpSize), s.read(in))
+	case classPop:
+		f.pop(in, s)
+	case classRare:
+		f.rare(pc, in, s)
+	case classCall:
+		f.call(pc, in, s)
+	default:
+		f.other(pc, in, s)
+	}
+}
+
+// rare executes instructions that do more to rsp or to an address than they write, and are not common.
+func (f *flow) rare(pc uint64, in *x86.Inst, s *State) {
 	a, b := &in.Args[0], &in.Args[1]
 	switch in.Op {
-	case x86.OpPUSH:
-		s.push(int32(in.OpSize), s.read(in))
 	case x86.OpPUSHF:
 		s.push(int32(in.OpSize), Value{})
-	case x86.OpPOP:
-		f.pop(in, s)
+		return
 	case x86.OpPOPF:
 		s.move(int32(in.OpSize))
+		return
 	case x86.OpLEAVE:
-		s.Regs[rsp] = s.Regs[rbp]
-		v := s.top()
-		s.move(int32(in.OpSize))
-		if in.OpSize != 8 {
-			v = Value{}
-		}
-		s.Regs[rbp] = v
+		s.leave(int32(in.OpSize))
+		return
 	case x86.OpENTER:
-		s.push(8, s.Regs[rbp])
-		s.Regs[rbp] = s.Regs[rsp]
-		if in.Imm2 != 0 {
-			s.Regs[rbp] = Value{}
-			f.base(pc, s)
-		} else {
-			s.move(-int32(in.Imm))
-		}
-	case x86.OpMOV:
-		f.mov(in, s)
-		if in.Writes&x86.RSP.Mask() != 0 && s.Regs[rsp].Kind == Unknown {
-			f.base(pc, s)
-		}
-	case x86.OpLEA:
-		f.lea(pc, in, s)
-	case x86.OpADD, x86.OpSUB:
-		f.add(pc, in, s)
+		f.enterFrame(pc, in, s)
+		return
 	case x86.OpINC, x86.OpDEC:
-		if !gpr64(a) || s.Regs[a.Reg].Kind != Base {
-			f.other(pc, in, s)
-			break
+		if gpr64(a) && s.Regs[a.Reg].Kind == Base {
+			if in.Op == x86.OpINC {
+				s.Regs[a.Reg].Off++
+			} else {
+				s.Regs[a.Reg].Off--
+			}
+			return
 		}
-		if in.Op == x86.OpINC {
-			s.Regs[a.Reg].Off++
-		} else {
-			s.Regs[a.Reg].Off--
-		}
-	case x86.OpAND:
+	case x86.OpAND: // the stack is aligned: by how much it moves is not known
 		if gpr64(a) && a.Reg == rsp && s.Regs[rsp].Kind == Base {
 			f.base(pc, s)
-			break
+			return
 		}
-		f.other(pc, in, s)
 	case x86.OpXCHG:
 		if gpr64(a) && gpr64(b) {
 			s.Regs[a.Reg], s.Regs[b.Reg] = s.Regs[b.Reg], s.Regs[a.Reg]
 			if s.Regs[rsp].Kind == Unknown {
 				f.base(pc, s)
 			}
-			break
+			return
 		}
-		f.other(pc, in, s)
-	case x86.OpCALL:
-		f.call(pc, in, s)
-	default:
-		f.other(pc, in, s)
+	}
+	f.other(pc, in, s)
+}
+
+// leave executes leave: rsp = rbp, and pop rbp of size bytes.
+func (s *State) leave(size int32) {
+	s.Regs[rsp] = s.Regs[rbp]
+	v := s.top()
+	s.move(size)
+	if size != 8 {
+		v = Value{}
+	}
+	s.Regs[rbp] = v
+}
+
+// enterFrame executes enter. With a nesting level it copies pointers of outer frames, which nothing follows.
+func (f *flow) enterFrame(pc uint64, in *x86.Inst, s *State) {
+	s.push(8, s.Regs[rbp])
+	s.Regs[rbp] = s.Regs[rsp]
+	if in.Imm2 != 0 {
+		s.Regs[rbp] = Value{}
+		f.base(pc, s)
+	} else {
+		s.move(-int32(in.Imm))
 	}
 }
 
@@ -200,7 +217,8 @@ func (f *flow) set(pc uint64, s *State, a *x86.Arg, v Value) {
 	}
 }
 
-func (f *flow) mov(in *x86.Inst, s *State) {
+// mov executes mov. An rsp that is not known then becomes a new base.
+func (f *flow) mov(pc uint64, in *x86.Inst, s *State) {
 	a, b := &in.Args[0], &in.Args[1]
 	switch {
 	case a.Kind == x86.KMem:
@@ -219,6 +237,9 @@ func (f *flow) mov(in *x86.Inst, s *State) {
 		s.Regs[a.Reg] = v
 	default:
 		s.clobber(in.Writes)
+	}
+	if in.Writes&(1<<rsp) != 0 && s.Regs[rsp].Kind == Unknown {
+		f.base(pc, s)
 	}
 }
 

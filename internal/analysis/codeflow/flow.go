@@ -240,11 +240,35 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 		if visit != nil {
 			visit(pc, in, s, basis)
 		}
-		switch in.Op {
-		case x86.OpRET, x86.OpJMP:
-			f.leaveBlock(p, pc, in, s, basis, ph, soft)
-			return
-		case x86.OpJCC, x86.OpLOOP, x86.OpLOOPE, x86.OpLOOPNE, x86.OpJRCXZ:
+		switch classes[in.Op] {
+		case classOther:
+			if in.MemWrite || in.Writes&(1<<rsp) != 0 {
+				f.other(pc, in, s)
+			} else {
+				s.clobber(in.Writes)
+			}
+		case classMov:
+			f.mov(pc, in, s)
+		case classAdd:
+			f.add(pc, in, s)
+		case classLea:
+			f.lea(pc, in, s)
+		case classPush:
+			s.push(int32(in.OpSize), s.read(in))
+		case classPop:
+			f.pop(in, s)
+		case classRare:
+			f.rare(pc, in, s)
+		case classCall:
+			never := f.callNever(pc, in)
+			f.call(pc, in, s)
+			if c := p.site(pc); c != nil && (ph == propagate || ph == handOver && !soft) {
+				f.pad(p, c, pc, pc+uint64(in.Len), s, basis, ph)
+			}
+			if never {
+				return
+			}
+		case classBranch:
 			s.clobber(in.Writes)
 			to, on := s, s
 			if !first && asksForChild(&f.ins[last], in) {
@@ -254,28 +278,19 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 			if s = on; in.Op == x86.OpJCC && in.Cond == x86.CondNE {
 				f.equal(pc, s)
 			}
-		case x86.OpXBEGIN:
+		case classXBegin:
 			f.edge(p, in.Target(pc), s, basis, edgeJump, ph, soft)
-			f.exec(pc, in, s)
-		case x86.OpCALL:
-			never := f.callNever(pc, in)
-			f.exec(pc, in, s)
-			if c := p.site(pc); c != nil && (ph == propagate || ph == handOver && !soft) {
-				f.pad(p, c, pc, pc+uint64(in.Len), s, basis, ph)
-			}
-			if never {
-				return
-			}
-		case x86.OpSYSCALL:
+			f.other(pc, in, s)
+		case classSyscall:
 			if r := s.Regs[rsp]; (r.Kind != Base || r.Reg != 0) && f.exitsBySyscall(pc) {
 				return
 			}
-			f.exec(pc, in, s)
+			f.other(pc, in, s)
+		case classJump, classRet:
+			f.leaveBlock(p, pc, in, s, basis, ph, soft)
+			return
 		default:
-			if ends(in.Op) {
-				return
-			}
-			f.exec(pc, in, s)
+			return
 		}
 		pc += uint64(in.Len)
 		last = i - 1

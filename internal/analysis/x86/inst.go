@@ -63,6 +63,9 @@ const (
 	CondG
 )
 
+// NumOps is the number of mnemonics: each Op is less.
+const NumOps = len(opNames)
+
 // Kind says what an operand is.
 type Kind uint8
 
