@@ -133,9 +133,9 @@ func withoutTables(err error) bool {
 }
 
 func (k *checker) check(in checkInput) (inspect.Checked, error) {
-	// The memory of a check, mostly decoded code, hardly grows after the start: the default of 100 % would allow as
-	// much garbage again for no gain.
-	defer debug.SetGCPercent(debug.SetGCPercent(8))
+	// The memory of a check, mostly the file's code and tables, hardly grows after the start. For a large file, the
+	// default of 100 % would allow as much garbage again for little gain.
+	defer debug.SetGCPercent(debug.SetGCPercent(int(min(100, max(8, (1500<<20)/(in.size+1))))))
 	s, err := check.OpenSource(in.name, in.r, in.size, k.opt.source)
 	if err != nil {
 		return inspect.Checked{}, err

@@ -378,7 +378,7 @@ func keepsFrame(in *x86.Inst, s *codeflow.State) bool {
 	if in.Writes&(codeflow.CalleeSaved|1<<x86.RSP) != 0 {
 		return false
 	}
-	if in.MemWrite && in.Mem.Base <= x86.R15 && s.Regs[in.Mem.Base].Kind == codeflow.Base {
+	if in.MemWrite && s.Overwrites(in) {
 		return false
 	}
 	return in.Op != x86.OpJCC || in.Cond != x86.CondNE // after jne, rsp may be known

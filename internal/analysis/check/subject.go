@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
@@ -65,7 +66,12 @@ func OpenSource(name string, r io.ReaderAt, size int64, source dwarfcfa.Source) 
 	return s, nil
 }
 
+// entrySize is about how many bytes of a section an FDE takes, rather less than more.
+const entrySize = 40
+
 func (s *Subject) collect(sec *dwarfcfa.Section, areas *lsda.Reader) {
+	n := int(sec.Size() / entrySize)
+	s.Functions, s.fdes = slices.Grow(s.Functions, n), slices.Grow(s.fdes, n)
 	for e, err := range sec.Entries() {
 		if e.IsCIE {
 			continue

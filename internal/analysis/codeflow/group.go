@@ -1,7 +1,6 @@
 package codeflow
 
 import (
-	"maps"
 	"slices"
 	"strings"
 )
@@ -24,7 +23,7 @@ func (p *Program) findGroups() {
 	u.joinMiddles()
 	from := u.joinBeginnings()
 	for g, r := range from {
-		if r != several && u.root(g) == u.root(r) {
+		if r >= 0 && u.root(g) == u.root(int(r)) {
 			p.joined.set(p.fns[g].Lo)
 		}
 	}
@@ -95,34 +94,40 @@ func (u *union) joinMiddles() {
 	}
 }
 
-// several stands for the group of an address to which several groups jump. The code there belongs to none of them: GCC
-// makes cold labels without code, and behind such a label lies the next function's cold part.
-const several = -1
+// several stands for the group of an address to which several groups jump, and nobody for one to which none does. The
+// code to which several jump belongs to none of them: GCC makes cold labels without code, and behind such a label lies the
+// next function's cold part.
+const (
+	nobody  = -1
+	several = -2
+)
 
 // joinBeginnings joins functions with those to whose beginning nothing but they jump, until there are no more. It returns
-// the jumping group, or several, by the function that is jumped to.
-func (u *union) joinBeginnings() map[int]int {
+// the jumping group, several or nobody, by the function that is jumped to.
+func (u *union) joinBeginnings() []int32 {
 	p, tailCall := u.p, u.p.tailCalls()
-	from := map[int]int{}
+	from := make([]int32, len(p.fns))
 	for {
-		clear(from)
+		for g := range from {
+			from[g] = nobody
+		}
 		for i := range p.fns {
 			for _, t := range p.sum[i].outs {
 				g := p.find(t)
 				if g < 0 || g == i || t != p.fns[g].Lo || p.referred(t) || tailCall(t) {
 					continue
 				}
-				r := u.root(i)
-				if was, ok := from[g]; ok && was != r {
+				r := int32(u.root(i))
+				if was := from[g]; was != nobody && was != r {
 					r = several
 				}
 				from[g] = r
 			}
 		}
 		changed := false
-		for _, g := range slices.Sorted(maps.Keys(from)) {
-			r := from[g]
-			if r != several && u.root(g) != r && u.root(r) == r {
+		for g := range from {
+			r := int(from[g])
+			if r >= 0 && u.root(g) != r && u.root(r) == r {
 				u.join(r, g)
 				changed = changed || u.root(g) == u.root(r)
 			}

@@ -75,7 +75,7 @@ type Program struct {
 	noReturn *addrSet        // functions that never return
 	tailIn   map[uint64]bool // jumped to in entry state
 	ext      map[uint64]*external
-	extOf    [][]uint64 // by function: the addresses in ext, ascending
+	extOf    map[int][]uint64 // by function: the addresses in ext, ascending
 	breaks   map[uint64]breach
 	returns  sync.Map // callee: whether it comes back, with the breaches known
 
@@ -109,7 +109,7 @@ func New(img *Image, fns []Function, opt Options) *Program {
 	}
 	p := &Program{img: img, fns: fns, opt: opt, tailIn: map[uint64]bool{}, ext: map[uint64]*external{}, breaks: map[uint64]breach{}}
 	p.sum = make([]summary, len(fns))
-	p.extOf = make([][]uint64, len(fns))
+	p.extOf = map[int][]uint64{}
 	p.boundary, p.called, p.noReturn = newAddrSet(img.lo, img.hi), newAddrSet(img.lo, img.hi), newAddrSet(img.lo, img.hi)
 	lo, hi := ^uint64(0), uint64(0)
 	for _, s := range img.segs {

@@ -189,7 +189,7 @@ func (p *Program) split() (first, late []int) {
 			}
 		}
 	}
-	first, late = []int{}, []int{}
+	first, late = make([]int, 0, len(p.fns)), []int{}
 	for i := range p.fns {
 		switch {
 		case int(p.group[i]) != i:

@@ -185,6 +185,24 @@ func (s *State) meet(o *State) (changed bool) {
 	return changed
 }
 
+// Overwrites reports whether an instruction's write to memory may change a word that the state knows. It assumes, as the
+// interpretation does, that a write through a register that holds no address of the stack changes none.
+func (s *State) Overwrites(in *x86.Inst) bool {
+	if in.Mem.Base > x86.R15 || s.Regs[in.Mem.Base].Kind != Base {
+		return false
+	}
+	base, off, ok := s.addr(in)
+	if !ok || in.MemSize == 0 || s.n == maxSlots {
+		return true
+	}
+	for i := range s.slots[:s.n] {
+		if x := &s.slots[i]; x.base == base && x.off < off+int32(in.MemSize) && off < x.off+8 {
+			return true
+		}
+	}
+	return false
+}
+
 // dropBase forgets all values that refer to base b, except rsp.
 func (s *State) dropBase(b uint8) {
 	for i := 0; i < int(s.n); {
