@@ -94,22 +94,22 @@ func (u *union) joinMiddles() {
 	}
 }
 
-// several stands for the group of an address to which several groups jump, and nobody for one to which none does. The
+// several stands for the group of an address to which several groups jump, and noGroup for one to which none does. The
 // code to which several jump belongs to none of them: GCC makes cold labels without code, and behind such a label lies the
 // next function's cold part.
 const (
-	nobody  = -1
+	noGroup  = -1
 	several = -2
 )
 
 // joinBeginnings joins functions with those to whose beginning nothing but they jump, until there are no more. It returns
-// the jumping group, several or nobody, by the function that is jumped to.
+// the jumping group, several or noGroup, by the function that is jumped to.
 func (u *union) joinBeginnings() []int32 {
 	p, tailCall := u.p, u.p.tailCalls()
 	from := make([]int32, len(p.fns))
 	for {
 		for g := range from {
-			from[g] = nobody
+			from[g] = noGroup
 		}
 		for i := range p.fns {
 			for _, t := range p.sum[i].outs {
@@ -118,7 +118,7 @@ func (u *union) joinBeginnings() []int32 {
 					continue
 				}
 				r := int32(u.root(i))
-				if was := from[g]; was != nobody && was != r {
+				if was := from[g]; was != noGroup && was != r {
 					r = several
 				}
 				from[g] = r
