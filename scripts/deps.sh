@@ -5,7 +5,7 @@ set -u
 
 # a program or file to look for, and the Debian package that has it
 needs=(
-	gcc gcc  g++ g++  readelf binutils  gdb gdb  git git  ldd libc-bin  eu-elflint elfutils
+	gcc gcc  g++ g++  readelf binutils  patch patch  gdb gdb  git git  ldd libc-bin  eu-elflint elfutils
 	dwz dwz  make make  valgrind valgrind  pkg-config pkg-config
 	/usr/include/x86_64-linux-gnu/libunwind.h libunwind-dev
 	/usr/lib/x86_64-linux-musl/libc.so musl  musl-gcc musl-tools

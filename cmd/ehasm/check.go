@@ -51,14 +51,15 @@ const checkMore = `Examples:
   ehasm check --sarif build/ > check.sarif    for services that show findings of analyses
   ehasm check --write-baseline known libfoo.so && ehasm check --baseline known libfoo.so
   ehasm check --diff release/libfoo.so build/libfoo.so
+  ehasm check --fix foo.o | patch -p0         mend foo.s, assembled with -g
 `
 
 type checkOptions struct {
-	verbose, json, sarif, notes bool
-	workers                     int
-	failOn                      check.Severity
-	source                      dwarfcfa.Source
-	known                       knownFindings
+	verbose, json, sarif, notes, fix bool
+	workers                          int
+	failOn                           check.Severity
+	source                           dwarfcfa.Source
+	known                            knownFindings
 }
 
 // checkOutputs are the flags that say what else to write or read.
@@ -76,6 +77,7 @@ func checkVerb() verb {
 		fs.BoolVar(&opt.json, "json", false, "print JSON, an array with an object for each file")
 		fs.BoolVar(&opt.sarif, "sarif", false, "print SARIF 2.1.0")
 		fs.BoolVar(&opt.notes, "notes", false, "show notes too")
+		fs.BoolVar(&opt.fix, "fix", false, "print a patch of the assembly sources that makes the directives right")
 		declareJobs(fs, &opt.workers, "analyse `N` functions at a time")
 		failOn := fs.String("fail-on", "warning", "exit with 1 from `SEVERITY` on: error, warning, note")
 		source := fs.String("source", "auto", "judge `SECTION`: eh_frame, debug_frame, sframe, or auto: the first two")
@@ -84,8 +86,12 @@ func checkVerb() verb {
 		fs.BoolVar(&files.diff, "diff", false, "show the findings that only NEW has; files or folders")
 		return func(ctx context.Context, paths []string, c *console) int {
 			err := files.check(paths)
-			if err == nil && opt.json && opt.sarif {
+			switch {
+			case err != nil:
+			case opt.json && opt.sarif:
 				err = errors.New("--json and --sarif exclude each other")
+			case opt.fix && (opt.json || opt.sarif || opt.verbose || files != checkOutputs{}):
+				err = errors.New("--fix prints a patch and nothing else")
 			}
 			if err == nil {
 				err = checkJobs(opt.workers)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +13,6 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/analysis/check"
 	"github.com/ehasm/ehasm/internal/analysis/relocatable"
-	"github.com/ehasm/ehasm/internal/debuginfo/srcline"
-	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/jsonout"
 	"github.com/ehasm/ehasm/internal/inspect"
@@ -114,7 +111,7 @@ func (k *checker) input(in checkInput) {
 	}
 	k.all.Add(&r)
 	switch {
-	case k.quiet:
+	case k.quiet, k.opt.fix:
 	case k.opt.json || k.opt.sarif:
 		k.files = append(k.files, r)
 	case in.given || k.opt.verbose || r.Shows(k.opt.shown()):
@@ -140,6 +137,13 @@ func (k *checker) check(in checkInput) (inspect.Checked, error) {
 	if err != nil {
 		return inspect.Checked{}, err
 	}
+	object := inspect.Object{Path: in.path, R: in.r, Size: in.size}
+	if k.opt.fix {
+		for _, err := range object.Fix(k.c.out, s) {
+			k.c.fail(in.name, err)
+		}
+		return inspect.Checked{Report: &check.Report{}}, nil
+	}
 	res := inspect.Checked{File: in.name, Lines: map[uint64][]check.Line{}}
 	run := check.Options{Workers: k.opt.workers, Progress: func(int, int) { k.c.advanceBy(16) }}
 	if k.opt.verbose {
@@ -152,9 +156,9 @@ func (k *checker) check(in checkInput) (inspect.Checked, error) {
 	k.c.newBar(int64(2*len(s.Functions)), "checking "+in.title, progressbar.OptionSetItsString("functions"))
 	res.Report = s.Run(run)
 	k.c.stopBar()
-	nameFindings(res.Findings, in)
+	object.Name(res.Findings)
 	k.onlyNew(&res, in.id)
-	locate(res.Findings, in)
+	object.Locate(res.Findings)
 	return res, nil
 }
 
@@ -173,59 +177,6 @@ func (k *checker) onlyNew(res *inspect.Checked, id string) {
 	res.Findings = fresh
 }
 
-// nameFindings names, from the debug file, the findings that the file's own symbols do not name.
-func nameFindings(fs []check.Finding, in checkInput) {
-	if relocatable.IsRelocatable(in.r) { // its symbols have no addresses
-		return
-	}
-	var table *symbols.Table
-	for i := range fs {
-		if fs[i].Function != "" {
-			continue
-		}
-		if table == nil {
-			var err error
-			if table, err = symbols.FromELF(in.r, filepath.Dir(in.path), nil, []string{"/usr/lib/debug"}); err != nil {
-				return // without symbols findings have addresses
-			}
-		}
-		if s := table.Find(fs[i].PC); s != nil {
-			fs[i].Function, fs[i].Symbol = s.Name, s.Start
-		}
-	}
-}
-
-// locate adds the lines of the source that debug information tells.
-func locate(fs []check.Finding, in checkInput) {
-	if len(fs) == 0 {
-		return
-	}
-	file := in.r
-	if relocatable.IsRelocatable(file) {
-		image, err := relocatable.LinkWithLines(file, in.size)
-		if err != nil {
-			return
-		}
-		file = bytes.NewReader(image)
-	}
-	object, err := srcline.Open(file, srcline.Options{Path: in.path, DebugDirs: []string{"/usr/lib/debug"}})
-	if err != nil {
-		return // without debug information findings have addresses
-	}
-	defer object.Close()
-	wd, _ := os.Getwd()
-	for i := range fs {
-		frames := object.Lookup(fs[i].PC, srcline.Want{Lines: true})
-		if len(frames) == 0 || frames[0].Line <= 0 {
-			continue
-		}
-		fs[i].Source, fs[i].Line = frames[0].File, frames[0].Line
-		if rel, err := filepath.Rel(wd, frames[0].File); err == nil && filepath.IsLocal(rel) {
-			fs[i].Source = rel
-		}
-	}
-}
-
 // finish prints what is of all files, and returns the exit status.
 func (k *checker) finish() int {
 	switch {
@@ -241,7 +192,7 @@ func (k *checker) finish() int {
 		}
 		wd, _ := os.Getwd()
 		jsonout.Write(k.c.out, check.SARIF(compile.Release, wd, files))
-	case k.many:
+	case k.many && !k.opt.fix:
 		k.all.Print(k.c.out, k.skipped, k.opt.known.what)
 	}
 	if k.failed {

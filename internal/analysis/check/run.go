@@ -17,6 +17,8 @@ type Options struct {
 	Only uint64
 	// Listing, if not nil, gets each instruction of the functions with findings.
 	Listing func(i int, lines []Line)
+	// Fix, if not nil, gets patches for the functions with errors and warnings.
+	Fix *Fix
 }
 
 // function is one function being compared.
@@ -124,6 +126,9 @@ func (s *Subject) Run(opt Options) *Report {
 		}
 	}
 	variables(rep.Findings)
+	if opt.Fix != nil {
+		opt.Fix.Patches = s.fixes(p, rep.Findings, opt.Fix)
+	}
 	s.noRows(p, rep)
 	return rep
 }
@@ -199,7 +204,7 @@ func (c *function) unjudged(why string) {
 
 // instruction compares the row at an instruction with the state that the code has there.
 func (c *function) instruction(pc uint64, in *x86.Inst, s *codeflow.State, basis codeflow.Basis) {
-	if codeflow.IsPadding(in) && in.Op != x86.OpNOP {
+	if isFiller(in) {
 		return
 	}
 	c.rep.instructions++

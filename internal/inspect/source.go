@@ -1,0 +1,174 @@
+package inspect
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ehasm/ehasm/internal/analysis/check"
+	"github.com/ehasm/ehasm/internal/analysis/relocatable"
+	"github.com/ehasm/ehasm/internal/debuginfo/srcline"
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
+)
+
+// Object is an ELF file with its debug information, which tells names and lines.
+type Object struct {
+	Path string // of the file, or of the archive that holds it
+	R    io.ReaderAt
+	Size int64
+}
+
+// debugDirs hold separate debug files.
+func debugDirs() []string { return []string{"/usr/lib/debug"} }
+
+// Name names, from the debug file, the findings that the file's own symbols do not name.
+func (o Object) Name(fs []check.Finding) {
+	if relocatable.IsRelocatable(o.R) { // its symbols have no addresses
+		return
+	}
+	var table *symbols.Table
+	for i := range fs {
+		if fs[i].Function != "" {
+			continue
+		}
+		if table == nil {
+			var err error
+			if table, err = symbols.FromELF(o.R, filepath.Dir(o.Path), nil, debugDirs()); err != nil {
+				return // without symbols findings have addresses
+			}
+		}
+		if s := table.Find(fs[i].PC); s != nil {
+			fs[i].Function, fs[i].Symbol = s.Name, s.Start
+		}
+	}
+}
+
+// lines opens the object's debug information.
+func (o Object) lines() (*srcline.Object, error) {
+	file := o.R
+	if relocatable.IsRelocatable(file) {
+		image, err := relocatable.LinkWithLines(file, o.Size)
+		if err != nil {
+			return nil, err
+		}
+		file = bytes.NewReader(image)
+	}
+	return srcline.Open(file, srcline.Options{Path: o.Path, DebugDirs: debugDirs()})
+}
+
+// sourceLine returns the file and the line of an instruction; 0 if they are not known. A file below the working directory
+// is relative to it.
+func sourceLine(o *srcline.Object, pc uint64) (string, int) {
+	frames := o.Lookup(pc, srcline.Want{Lines: true})
+	if len(frames) == 0 || frames[0].Line <= 0 {
+		return "", 0
+	}
+	wd, _ := os.Getwd()
+	if rel, err := filepath.Rel(wd, frames[0].File); err == nil && filepath.IsLocal(rel) {
+		return rel, frames[0].Line
+	}
+	return frames[0].File, frames[0].Line
+}
+
+// Locate adds the lines of the source that debug information tells.
+func (o Object) Locate(fs []check.Finding) {
+	if len(fs) == 0 {
+		return
+	}
+	lines, err := o.lines()
+	if err != nil {
+		return // without debug information findings have addresses
+	}
+	defer lines.Close()
+	for i := range fs {
+		if file, line := sourceLine(lines, fs[i].PC); line > 0 {
+			fs[i].Source, fs[i].Line = file, line
+		}
+	}
+}
+
+// Fix writes a unified diff of the sources of assembly in which directives are wrong. s is the object as check opened it.
+// It returns an error for each function that it cannot mend with certainty.
+func (o Object) Fix(w io.Writer, s *check.Subject) (problems []error) {
+	lines, err := o.lines()
+	if err != nil {
+		return []error{fmt.Errorf("lines of the source are needed (as -g): %w", err)}
+	}
+	defer lines.Close()
+	texts := map[string][]string{}
+	fix := &check.Fix{
+		Line: func(pc uint64) (string, int) { return sourceLine(lines, pc) },
+		Read: func(file string) (text []string, err error) {
+			if texts[file] == nil {
+				texts[file], err = readAssembly(file)
+			}
+			return texts[file], err
+		},
+	}
+	s.Run(check.Options{Fix: fix})
+	for file, text := range sortedTexts(texts) {
+		var of []check.Patch
+		for _, p := range fix.Patches {
+			if p.Err == nil && p.File == file {
+				of = append(of, p)
+			}
+		}
+		if _, err := io.WriteString(w, check.Unified(file, text, of)); err != nil {
+			return append(problems, err)
+		}
+	}
+	for _, p := range fix.Patches {
+		if p.Err != nil {
+			problems = append(problems, fmt.Errorf("%s (%#x) is not mended: %w", p.Name, p.Start, p.Err))
+		}
+	}
+	return problems
+}
+
+// sortedTexts goes through the sources by name.
+func sortedTexts(texts map[string][]string) func(yield func(string, []string) bool) {
+	return func(yield func(string, []string) bool) {
+		names := make([]string, 0, len(texts))
+		for name := range texts {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			if !yield(name, texts[name]) {
+				return
+			}
+		}
+	}
+}
+
+// maxAssembly bounds the bytes of a source.
+const maxAssembly = 64 << 20
+
+var errNoAssembly = errors.New("its source is no assembly")
+
+// readAssembly returns the lines of a source of assembly.
+func readAssembly(file string) ([]string, error) {
+	if ext := strings.ToLower(filepath.Ext(file)); ext != ".s" && ext != ".sx" && ext != ".asm" {
+		return nil, fmt.Errorf("%w: %s", errNoAssembly, file)
+	}
+	st, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() || st.Size() > maxAssembly {
+		return nil, fmt.Errorf("%s is no file, or too large", file)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(text); n == 0 || text[n-1] != '\n' {
+		return nil, fmt.Errorf("%s does not end with a line", file) // patch would need to be told
+	}
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"), nil
+}
