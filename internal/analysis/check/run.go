@@ -396,7 +396,8 @@ func (c *function) close(r *run) {
 	switch {
 	case f.Class == ClassContext && r.w.class == ClassContext && f.Kind != KindRet && truly > 0:
 		f.Class = ClassTable // true before: the code moved, and the row did not
-	case f.Kind == KindRet && f.Class == ClassTable && c.unreachable(f.PC):
+	case f.Kind == KindRet && f.Class == ClassTable && c.unreachable(f.PC),
+		f.Kind == KindReturn && f.Class == ClassTable && f.Assumed: // only the row said that this is its frame
 		f.Class = ClassUnreachable
 	case f.Class == ClassTable && f.Count == 1 && r.shifted:
 		f.Class = ClassOffByOne

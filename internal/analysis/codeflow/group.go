@@ -98,7 +98,7 @@ func (u *union) joinMiddles() {
 // code to which several jump belongs to none of them: GCC makes cold labels without code, and behind such a label lies the
 // next function's cold part.
 const (
-	noGroup  = -1
+	noGroup = -1
 	several = -2
 )
 

@@ -148,6 +148,18 @@ func (s *State) store(base uint8, off, size int32, v Value) {
 	}
 }
 
+// onlyCopy reports whether size bytes at base plus off are part of the only word that holds a callee-saved register. Code
+// that restores its registers does not change some bytes of it.
+func (s *State) onlyCopy(base uint8, off, size int32) bool {
+	for i := range s.slots[:s.n] {
+		x := &s.slots[i]
+		if x.base == base && x.off < off+size && off < x.off+8 && x.v.Kind == Entry && x.v.Reg < 16 && CalleeSaved>>x.v.Reg&1 != 0 {
+			return s.Regs[x.v.Reg] != x.v
+		}
+	}
+	return false
+}
+
 // storeThrough handles a store through a register other than rsp and rbp. An unknown value is assumed not to hit a
 // saved register: such pointers point to locals, whose bounds are not known.
 func (s *State) storeThrough(base uint8, off, size int32, v Value) {
