@@ -46,23 +46,28 @@ const (
 	ClassBelow       Class = "below-rsp"
 )
 
+// Where names the place of a finding: the symbol before it, and the line of the source, if they are known.
+type Where struct {
+	Function string `json:"function,omitempty"` // symbol
+	Symbol   uint64 `json:"symbol,omitempty"`   // where Function begins
+	Source   string `json:"source,omitempty"`   // file of the source, and its line
+	Line     int    `json:"line,omitempty"`
+}
+
 // Finding is a run of instructions at which a row is wrong for the same reason.
 type Finding struct {
 	Kind     Kind     `json:"kind"`
 	Severity Severity `json:"severity"`
 	Class    Class    `json:"class"`
-	Function string   `json:"function,omitempty"` // symbol, if any
-	Symbol   uint64   `json:"symbol,omitempty"`   // where Function begins
-	Code     string   `json:"code"`               // hash of the instructions, or without a symbol of the FDE's
-	Source   string   `json:"source,omitempty"`   // file of the source, and its line, if debug information tells
-	Line     int      `json:"line,omitempty"`
-	Start    uint64   `json:"start"`        // of the FDE
-	PC       uint64   `json:"pc"`           // first wrong instruction
-	End      uint64   `json:"end"`          // after the last one
-	Count    int      `json:"instructions"` // how many
-	Register string   `json:"register,omitempty"`
-	Actual   string   `json:"is"`   // what the code did
-	Claimed  string   `json:"says"` // what the row says
+	Where
+	Code     string `json:"code"`         // hash of the instructions, or without a symbol of the FDE's
+	Start    uint64 `json:"start"`        // of the FDE
+	PC       uint64 `json:"pc"`           // first wrong instruction
+	End      uint64 `json:"end"`          // after the last one
+	Count    int    `json:"instructions"` // how many
+	Register string `json:"register,omitempty"`
+	Actual   string `json:"is"`   // what the code did
+	Claimed  string `json:"says"` // what the row says
 	// Directive is what the assembler needs before the first wrong instruction; "" if that is not known.
 	Directive string `json:"directive,omitempty"`
 	// Path is how control comes from the function's start to PC by the fewest jumps: the start and the last jumps. It is

@@ -75,8 +75,10 @@ func TestShapes(t *testing.T) {
 		// Go's rt0_go, whose end nothing leads to: it puts arguments where the row has the return address
 		{"return address lost in dead code", "ret\nmovq $2,(%rsp)\nnop\nnop\nud2",
 			[]expected{{check.KindReturn, check.SeverityNote, 9, "lost", "at CFA-8", 3}}},
-		// a byte past an array, on a path that is never taken; but two bytes of a word that is free again are written
+		// a byte past an array, on a path that is never taken; but bytes of a word that is free again are written
 		{"byte in the saved word", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nxor %ebx,%ebx\nmov %al,(%rsp)\nnop\nnop\n" +
+			"pop %rbx\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret", nil},
+		{"vector over the saved word", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nxor %ebx,%ebx\nmovups %xmm0,-8(%rsp)\nnop\nnop\n" +
 			"pop %rbx\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret", nil},
 		{"bytes in the word of a restored register", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nxor %ebx,%ebx\nmov (%rsp),%rbx\n" +
 			"mov %ax,(%rsp)\nnop\nnop\nadd $8,%rsp\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret",

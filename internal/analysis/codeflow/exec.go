@@ -254,8 +254,10 @@ func (f *flow) memStore(in *x86.Inst, s *State, v Value) {
 	}
 	// A pointer that was computed may be known on a path that is never taken, such as one past the end of an array.
 	if in.Mem.Base == x86.RSP || in.Mem.Base == x86.RBP || in.MemSize != 0 && s.Regs[in.Mem.Base] == s.Regs[rsp] {
-		if size < 4 && s.onlyCopy(base, off, size) {
-			return // a byte past an array, on a path that is never taken
+		if (size < 4 || size > 8) && s.onlyCopy(base, off, size) {
+			// Past an array, on a path that is never taken: unrolled and vectorised loops have such.
+			s.storeThrough(base, off, size, v)
+			return
 		}
 		s.store(base, off, size, v)
 	} else {

@@ -148,8 +148,8 @@ func (s *State) store(base uint8, off, size int32, v Value) {
 	}
 }
 
-// onlyCopy reports whether size bytes at base plus off are part of the only word that holds a callee-saved register. Code
-// that restores its registers does not change some bytes of it.
+// onlyCopy reports whether size bytes at base plus off overlap the only word that holds a callee-saved register. Code that
+// restores its registers writes no bytes and no vectors there.
 func (s *State) onlyCopy(base uint8, off, size int32) bool {
 	for i := range s.slots[:s.n] {
 		x := &s.slots[i]
