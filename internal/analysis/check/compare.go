@@ -21,6 +21,7 @@ type wrong struct {
 // judge compares a row with the state before the instruction at pc. reason says why that is not possible; it is empty
 // if it was.
 func (c *function) judge(pc uint64, row *dwarfcfa.Row, s *codeflow.State, ws []wrong) (out []wrong, reason string) {
+	// The end of the stack, as in _start: there is no caller to be right or wrong about.
 	if row.Regs[16].Kind == dwarfcfa.RuleUndefined {
 		return ws, ReasonEnd
 	}
@@ -28,16 +29,19 @@ func (c *function) judge(pc uint64, row *dwarfcfa.Row, s *codeflow.State, ws []w
 	if reason != "" {
 		return ws, reason
 	}
+	// Compilers put the return address at CFA-8. A row that has it elsewhere was written by hand, for a reason.
 	class := Class("")
 	if row.Regs[16].Kind != dwarfcfa.RuleOffset || row.Regs[16].Offset != -8 {
 		class = ClassContext
 	}
+	// Base 0 plus 0 is the CFA. With a wrong one, the places of registers mean nothing, so these are not judged.
 	if cfa.isNum || cfa.v.Kind != codeflow.Base || cfa.v.Reg != 0 || cfa.v.Off != 0 {
 		if copied(row, s, cfa) {
 			class = ClassCopy
 		}
 		return append(ws, wrong{kind: KindCFA, actual: cfaText(s), claimed: c.cfaSays(row), class: class}), ""
 	}
+	// Of the other registers, no rule claims anything unless it says so: calls may change them.
 	for d := range 16 {
 		h := hardware[d]
 		if codeflow.CalleeSaved>>h&1 == 0 && !keepsValue(row, d) {
@@ -107,6 +111,7 @@ func (c *function) cfaOf(pc uint64, row *dwarfcfa.Row, s *codeflow.State) (word,
 			}
 			return w, "" // the CFA is known, and this register is not at a known distance from it
 		}
+		// A register as the caller left it: only rsp and rbp are related to the frame by convention.
 		if w.v.Kind == codeflow.Entry && !(row.CFA.Reg == 7 || row.CFA.Reg == 6) {
 			return w, ""
 		}
@@ -139,6 +144,7 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 	rule := &row.Regs[d]
 	want := codeflow.Value{Kind: codeflow.Entry, Reg: h}
 	switch rule.Kind {
+	// No rule means the same value here: that is what GCC, clang and all unwinders take it for.
 	case dwarfcfa.RuleSameValue, dwarfcfa.RuleUnspecified:
 		if h == codeflow.RA || s.Regs[h] == want {
 			return wrong{}, false
@@ -149,6 +155,7 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 			return wrong{}, false
 		}
 		return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: "at " + cfaOffset(rule.Offset)}, true
+	// In a register of which nothing is known the value may be: rows by hand say so of vector registers and such.
 	case dwarfcfa.RuleRegister:
 		if rule.Reg < 16 && s.Regs[hardware[rule.Reg]] == want {
 			return wrong{}, false
@@ -157,6 +164,7 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 			return wrong{}, false
 		}
 		return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: fmt.Sprintf("in DWARF register %d", rule.Reg)}, true
+	// An address that is not known is no mismatch: the expression may use what the code keeps elsewhere.
 	case dwarfcfa.RuleExpression, dwarfcfa.RuleValExpression:
 		e, err := c.rows.interp.Decoded(rule.Expr)
 		if err != nil {
@@ -183,6 +191,7 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 	return wrong{}, false // undefined: says nothing
 }
 
+// signed renders what is added to a register; nothing for 0.
 func signed(n int64) string {
 	if n == 0 {
 		return ""
@@ -203,6 +212,7 @@ func cfaText(s *codeflow.State) string {
 	return "not known"
 }
 
+// cfaSays renders a row's CFA rule.
 func (c *function) cfaSays(row *dwarfcfa.Row) string {
 	if row.CFA.Kind == dwarfcfa.CFARegOffset {
 		return abi.RegName(int(row.CFA.Reg)) + signed(row.CFA.Offset)
@@ -211,6 +221,7 @@ func (c *function) cfaSays(row *dwarfcfa.Row) string {
 	return dwarfcfa.ExprText(raw)
 }
 
+// regName returns the name of a register by the processor's number, or of the return address.
 func regName(h uint8) string {
 	if h == codeflow.RA {
 		return "return address"

@@ -12,10 +12,12 @@ import (
 func directive(w *wrong, row *dwarfcfa.Row, s *codeflow.State) string {
 	switch w.kind {
 	case KindCFA:
+		// A CFA in memory needs an expression, which no directive but .cfi_escape gives.
 		reg, off, ok := s.CFA()
 		if !ok {
 			return ""
 		}
+		// The shorter one, if the row's register is right.
 		if row.CFA.Kind == dwarfcfa.CFARegOffset && row.CFA.Reg < 16 && hardware[row.CFA.Reg] == reg {
 			return fmt.Sprintf(".cfi_def_cfa_offset %d", off)
 		}

@@ -15,10 +15,13 @@ type word struct {
 
 func num(n int64) word { return word{isNum: true, num: n} }
 
+// cfaPlus returns the address n bytes above the CFA.
 func cfaPlus(n int64) word { return word{v: codeflow.Value{Kind: codeflow.Base, Off: int32(n)}} }
 
+// known reports whether a word is a number, or a value that the state knows.
 func (w word) known() bool { return w.isNum || w.v.Kind != codeflow.Unknown }
 
+// plus returns w + n. Of an entry value plus something nothing is known, since no place holds it.
 func (w word) plus(n int64) word {
 	switch {
 	case w.isNum:
@@ -31,78 +34,98 @@ func (w word) plus(n int64) word {
 	return w
 }
 
-// evaluate runs an expression on a state at pc.
+// words is the stack of an expression. What is taken from an empty one is not known.
+type words []word
+
+func (st *words) push(w ...word) { *st = append(*st, w...) }
+
+func (st *words) pop() (w word) {
+	if n := len(*st); n > 0 {
+		w, *st = (*st)[n-1], (*st)[:n-1]
+	}
+	return w
+}
+
+// evaluate runs an expression (DWARF 5, 2.5.1) on a state at pc. With pushed, it begins with the CFA on the stack, as
+// expressions of registers do. Each operation either pushes a word that is known, or one that is not, so that a wrong result
+// is no worse than none. Jumps lead forward only, which the decoder sees to.
 func evaluate(e dwarfcfa.Expr, s *codeflow.State, pc uint64, pushed bool) word {
 	var buf [8]word
-	st := buf[:0]
+	st := words(buf[:0])
 	if pushed {
-		st = append(st, cfaPlus(0))
-	}
-	pop := func() word {
-		if len(st) == 0 {
-			return word{}
-		}
-		w := st[len(st)-1]
-		st = st[:len(st)-1]
-		return w
+		st.push(cfaPlus(0))
 	}
 	for at := 0; at < len(e.Ops); at++ {
 		op := &e.Ops[at]
 		switch op.Code {
-		case dwarfcfa.OpConst:
-			st = append(st, num(op.Arg))
-		case dwarfcfa.OpReg:
-			switch {
-			case op.Reg == 16:
-				st = append(st, num(int64(pc)+op.Arg))
-			case op.Reg < 16:
-				st = append(st, word{v: s.Regs[hardware[op.Reg]]}.plus(op.Arg))
-			default:
-				st = append(st, word{})
-			}
-		case dwarfcfa.OpDup:
-			w := pop()
-			st = append(st, w, w)
-		case dwarfcfa.OpDrop:
-			pop()
-		case dwarfcfa.OpSwap:
-			b, a := pop(), pop()
-			st = append(st, b, a)
-		case dwarfcfa.OpDeref:
-			a := pop()
-			w := word{}
-			if !a.isNum && a.v.Kind == codeflow.Base && op.Arg == 8 {
-				w.v = s.Slot(a.v.Reg, a.v.Off)
-				w.read = w.v.Kind == codeflow.Unknown
-			}
-			st = append(st, w)
 		case dwarfcfa.OpBranch:
-			if c := pop(); !c.isNum {
-				return word{}
-			} else if c.num != 0 {
+			c := st.pop()
+			if !c.isNum {
+				return word{} // where it goes on depends on what is not known
+			}
+			if c.num != 0 {
 				at = op.Jump - 1
 			}
 		case dwarfcfa.OpSkip:
 			at = op.Jump - 1
 		default:
-			pops, pushes := op.Effect()
-			if pops == 2 && pushes == 1 {
-				b := pop()
-				a := pop()
-				st = append(st, binary(op.Code, a, b))
-				continue
-			}
-			for range pops {
-				pop()
-			}
-			for range pushes {
-				st = append(st, word{}) // not known
-			}
+			st.execute(op, s, pc)
 		}
 	}
-	return pop()
+	return st.pop()
 }
 
+// execute runs an operation that is no jump.
+func (st *words) execute(op *dwarfcfa.ExprOp, s *codeflow.State, pc uint64) {
+	switch op.Code {
+	case dwarfcfa.OpConst:
+		st.push(num(op.Arg))
+	case dwarfcfa.OpReg:
+		switch {
+		case op.Reg == 16: // rip is the pc that the row is looked up for
+			st.push(num(int64(pc) + op.Arg))
+		case op.Reg < 16:
+			st.push(word{v: s.Regs[hardware[op.Reg]]}.plus(op.Arg))
+		default:
+			st.push(word{})
+		}
+	case dwarfcfa.OpDup:
+		w := st.pop()
+		st.push(w, w)
+	case dwarfcfa.OpDrop:
+		st.pop()
+	case dwarfcfa.OpSwap:
+		b, a := st.pop(), st.pop()
+		st.push(b, a)
+	case dwarfcfa.OpDeref:
+		st.push(load(st.pop(), op.Arg, s))
+	default:
+		pops, pushes := op.Effect()
+		if pops == 2 && pushes == 1 {
+			b, a := st.pop(), st.pop()
+			st.push(binary(op.Code, a, b))
+			return
+		}
+		for range pops {
+			st.pop()
+		}
+		for range pushes {
+			st.push(word{}) // an operation that no row of a compiler has
+		}
+	}
+}
+
+// load reads size bytes at an address. Only whole words of the stack are known.
+func load(a word, size int64, s *codeflow.State) (w word) {
+	if !a.isNum && a.v.Kind == codeflow.Base && size == 8 {
+		w.v = s.Slot(a.v.Reg, a.v.Off)
+		w.read = w.v.Kind == codeflow.Unknown
+	}
+	return w
+}
+
+// binary returns the result of an operation on a, which was pushed first, and b. An address plus or minus a number is an
+// address; all other operations want numbers. Comparisons are signed and give 0 or 1, and shifts by 64 and more give 0.
 func binary(code dwarfcfa.ExprCode, a, b word) word {
 	switch code {
 	case dwarfcfa.OpPlus:

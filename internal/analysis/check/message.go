@@ -20,6 +20,7 @@ func (f *Finding) Place() string {
 // Message says what is wrong, in one line.
 func (f *Finding) Message() string {
 	var b strings.Builder
+	// What is so, and what the table says.
 	switch f.Kind {
 	case KindCFA:
 		fmt.Fprintf(&b, "CFA is %s, the table says %s", f.Actual, f.Claimed)
@@ -41,6 +42,7 @@ func (f *Finding) Message() string {
 	if f.Count > 1 {
 		fmt.Fprintf(&b, ", at %d instructions to %#x", f.Count, f.End)
 	}
+	// Why it may be so by intent, or how far it is off.
 	switch f.Class {
 	case ClassPrivate:
 		b.WriteString(" (private calling convention)")
@@ -57,6 +59,7 @@ func (f *Finding) Message() string {
 	case ClassOffByOne:
 		b.WriteString(" (off by one instruction)")
 	}
+	// What to do about it, only where the table is wrong.
 	if f.Directive != "" && (f.Class == ClassTable || f.Class == ClassOffByOne) {
 		b.WriteString("; it needs " + f.Directive + " before it")
 	}

@@ -12,8 +12,10 @@ type plainRow struct {
 	ok    bool // the row has that form; if not, only keeps and places count
 	keeps bool // the row is about rsp, the callee-saved registers and words of the stack only
 
+	// What has to hold, each compared as a word: cfa is in cfaReg, the registers of same have their entry values, and
+	// the words of the stack in places hold those of others.
 	cfaReg uint8
-	cfa    codeflow.Value // in cfaReg
+	cfa    codeflow.Value
 	same   [6]codeflow.Value
 	nSame  int
 	places [7]place
@@ -28,6 +30,7 @@ type place struct {
 
 func (p *plainRow) set(row *dwarfcfa.Row, in *dwarfcfa.Interp) {
 	*p = plainRow{}
+	// Offsets of more than 32 bits are left to judge, which knows that no state has them.
 	cfa := &row.CFA
 	p.ok = cfa.Kind == dwarfcfa.CFARegOffset && cfa.Reg < 16 && cfa.Offset == int64(int32(cfa.Offset))
 	if p.ok {
@@ -42,6 +45,7 @@ func (p *plainRow) set(row *dwarfcfa.Row, in *dwarfcfa.Interp) {
 		h := uint8(codeflow.RA)
 		if d < 16 {
 			h = hardware[d]
+			// Calls may change it, and a rule of it is only checked if it says that the caller's value is there.
 			if codeflow.CalleeSaved>>h&1 == 0 {
 				p.ok = p.ok && !keepsValue(row, d)
 				p.keeps = p.keeps && p.ok
@@ -59,7 +63,7 @@ func (p *plainRow) set(row *dwarfcfa.Row, in *dwarfcfa.Interp) {
 			p.places[p.nPlace] = place{int32(rule.Offset), v}
 			p.nPlace++
 			p.ok = p.ok && rule.Offset == int64(int32(rule.Offset))
-		case dwarfcfa.RuleUndefined:
+		case dwarfcfa.RuleUndefined: // claims nothing; of the return address, that the stack ends
 			p.ok = p.ok && h != codeflow.RA
 		default:
 			p.ok = false

@@ -176,6 +176,7 @@ func (c *function) compare() {
 		c.unjudged(ReasonBadRow)
 		return
 	}
+	// One pass in address order: findings are runs of neighbours, whatever order control takes.
 	c.truly = make([]int, len(c.rows.rows))
 	c.r.Each(c.instruction)
 	for _, r := range c.open {
@@ -212,6 +213,7 @@ func (c *function) instruction(pc uint64, in *x86.Inst, s *codeflow.State, basis
 		c.intended()
 	}
 	c.seek(pc)
+	// Most instructions follow one that agreed and change nothing that the row is about.
 	if v := &c.last; v.holds && v.next == pc && v.row == c.row && v.basis == basis && in.Op != x86.OpRET && !c.r.Leads(pc) {
 		c.judged(basis)
 		c.agrees(v.below)
@@ -303,6 +305,7 @@ func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wron
 	for _, r := range c.open {
 		r.live = false
 	}
+	// What is wrong with the same thing as before goes on, also if the row has changed meanwhile.
 	for _, w := range ws {
 		found := false
 		for _, r := range c.open {
@@ -331,6 +334,7 @@ func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wron
 		f.Directive = directive(&w, &row.Row, s)
 		c.open = append(c.open, &run{f: f, w: w, live: true, row: row, call: in.Op == x86.OpCALL, shifted: c.neighbourFits(pc, in, row, w.kind, s)})
 	}
+	// What was not wrong at this instruction ends before it.
 	k := 0
 	for _, r := range c.open {
 		if r.live {
@@ -396,6 +400,7 @@ func (c *function) close(r *run) {
 	switch {
 	case f.Class == ClassContext && r.w.class == ClassContext && f.Kind != KindRet && truly > 0:
 		f.Class = ClassTable // true before: the code moved, and the row did not
+	// Code that nothing leads to begins from its row, which may be about other code before it.
 	case f.Kind == KindRet && f.Class == ClassTable && c.unreachable(f.PC),
 		f.Kind == KindReturn && f.Class == ClassTable && f.Assumed: // only the row said that this is its frame
 		f.Class = ClassUnreachable
@@ -431,6 +436,7 @@ func (c *function) neighbourFits(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, 
 	if in.Op == x86.OpCALL {
 		return false
 	}
+	// A right neighbour means that the border was put an instruction too early or too late.
 	fits := func(at uint64) bool {
 		n := c.rows.at(at)
 		if n == nil || n == row {

@@ -84,6 +84,7 @@ func (s *Subject) collect(sec *dwarfcfa.Section, areas *lsda.Reader) {
 			continue
 		}
 		f := e.FDE
+		// Of a debug file without code, or hostile.
 		if s.Image.Code(uint64(f.Start)) == nil || f.End-f.Start > maxFunction {
 			s.outside++
 			continue
@@ -205,6 +206,7 @@ func stateOf(row *dwarfcfa.Row) (codeflow.State, bool) {
 		if d < 16 {
 			h = hardware[d]
 		}
+		// Other rules leave the register unknown, which no row contradicts.
 		switch rule.Kind {
 		case dwarfcfa.RuleSameValue, dwarfcfa.RuleUnspecified:
 			if d < 16 && (codeflow.CalleeSaved>>h&1 != 0 || keepsValue(row, d)) {

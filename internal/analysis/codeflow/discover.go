@@ -59,6 +59,7 @@ func (f *flow) exits(pc uint64) bool {
 func (f *flow) discover(pc uint64) {
 	f.leader(pc)
 	f.todo = append(f.todo[:0], pc)
+	// Tables are read when all direct code is known, since more code shows more of their bounds.
 	for {
 		for len(f.todo) > 0 {
 			pc := f.todo[len(f.todo)-1]
@@ -106,6 +107,7 @@ func (f *flow) run(pc uint64) {
 			return
 		case classBranch, classXBegin:
 			f.target(in.Target(pc))
+		// Landing pads are reached by unwinding only.
 		case classCall:
 			if s := p.site(pc); s != nil {
 				f.target(s.Pad)
@@ -115,6 +117,7 @@ func (f *flow) run(pc uint64) {
 			}
 		case classRet, classEnd:
 			return
+		// The last tables whose addresses a register got: an indirect jump through it may use one.
 		case classLea:
 			if r := in.Args[0].Reg; in.Mem.Base == x86.RIP && r < 16 {
 				at, _ := in.MemAddr(pc)

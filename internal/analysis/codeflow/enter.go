@@ -133,6 +133,7 @@ func (f *flow) enter(q *part) {
 	if e != nil {
 		s, ok, basis = e.s, true, e.basis
 	}
+	// Without a name and without a state from elsewhere, whether its first instruction is an entry is open.
 	others := p.extOf[q.i]
 	if e == nil && !p.referred(lo) {
 		// A cold part: control enters it elsewhere than at its first instruction.
@@ -147,6 +148,7 @@ func (f *flow) enter(q *part) {
 			ok = false
 		}
 	}
+	// All entries are decoded before the first state flows, so that blocks are not split later.
 	if ok {
 		f.discover(lo)
 		f.flowTo(q.off, &s, basis)

@@ -159,6 +159,7 @@ func (s *State) read(in *x86.Inst) Value {
 }
 
 func (f *flow) pop(in *x86.Inst, s *State) {
+	// The word is read before rsp moves, and stays where it is: rows may go on naming it.
 	a, v := &in.Args[0], s.top()
 	s.move(int32(in.OpSize))
 	switch {
@@ -178,6 +179,7 @@ func (f *flow) pop(in *x86.Inst, s *State) {
 
 func (f *flow) lea(pc uint64, in *x86.Inst, s *State) {
 	a, v := &in.Args[0], Value{}
+	// lea computes addresses, and is how compilers move rsp without changing flags.
 	if base, off, ok := s.addr(in); ok && a.Size == 8 {
 		v = baseAt(base, off)
 	} else if a.Size == 8 && s.holds(entryOf(RA)) {
@@ -248,6 +250,7 @@ func (f *flow) memStore(in *x86.Inst, s *State, v Value) {
 	if !ok {
 		return
 	}
+	// The largest that instructions write without saying so.
 	size := int32(in.MemSize)
 	if size == 0 {
 		size = 64
@@ -283,6 +286,7 @@ func (f *flow) other(pc uint64, in *x86.Inst, s *State) {
 	if in.MemWrite && !writesBack(in) {
 		f.memStore(in, s, Value{})
 	}
+	// rsp with a new unknown value begins a new base, so that what follows is known relative to it.
 	w := in.Writes
 	moved := w&x86.RSP.Mask() != 0
 	s.clobber(w)
@@ -325,6 +329,7 @@ func (f *flow) call(pc uint64, in *x86.Inst, s *State) {
 		s.push(8, Value{})
 		return
 	}
+	// By the psABI, apart from what the callee's own code shows.
 	s.clobber(callClobbers)
 	s.dropBelow()
 	if in.Args[0].Kind == x86.KRel {

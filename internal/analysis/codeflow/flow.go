@@ -225,6 +225,7 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 	last := int32(0) // index of the instruction before
 	for first := true; pc-p.fn.Lo < uint64(len(p.code)); first = false {
 		o := int(pc-p.fn.Lo) + p.off
+		// The next block begins: paths may meet there.
 		if !first && f.lead[o] != 0 {
 			if ph == propagate {
 				f.flowTo(o, s, basis)
@@ -259,6 +260,7 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 			f.pop(in, s)
 		case classRare:
 			f.rare(pc, in, s)
+		// An exception leaves the call with its arguments still pushed, so the pad's state is that after the call.
 		case classCall:
 			never := f.callNever(pc, in)
 			f.call(pc, in, s)
@@ -281,6 +283,7 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 		case classXBegin:
 			f.edge(p, in.Target(pc), s, basis, edgeJump, ph, soft)
 			f.other(pc, in, s)
+		// exit, on another stack, as at the end of a thread.
 		case classSyscall:
 			if r := s.Regs[rsp]; (r.Kind != Base || r.Reg != 0) && f.exitsBySyscall(pc) {
 				return

@@ -68,6 +68,7 @@ func quick(code []byte, in *Inst) bool {
 	if how >= quMR {
 		return in.quickModRM(code, at, how, slot)
 	}
+	// These opcodes have one form each, whatever the prefixes.
 	f := &forms[spans[slot].first]
 	in.Op = f.op
 	a := &in.Args[0]
@@ -144,6 +145,7 @@ func (in *Inst) quickModRM(code []byte, at int, how uint8, slot int) bool {
 	if how == quRM || how == quLEA {
 		rm, other = other, rm
 	}
+	// A register or memory: the one operand of these two that ModRM's lower part names.
 	if modrm >= 0xc0 {
 		if how == quLEA || !in.quickGPR(rm, modrm&7|in.Rex<<3&8) {
 			return false
