@@ -46,7 +46,6 @@ type RefillCounts struct {
 	Cut         uint64 `json:"stacks_longer_than_their_copy"`
 	Completed   uint64 `json:"refilled_from_memory"`
 	Changed     uint64 `json:"not_refilled_memory_changed"`
-	Unproven    uint64 `json:"not_refilled_no_proof"` // less than two callers in the copy
 	Unconfirmed uint64 `json:"not_refilled_other_callers_before"`
 }
 
@@ -66,8 +65,6 @@ func (c *Counts) walked(f *frameStack) {
 		c.Completed++
 	case changed:
 		c.Changed++
-	case unproven:
-		c.Unproven++
 	case unconfirmed:
 		c.Unconfirmed++
 	}
@@ -87,7 +84,7 @@ func (c *Counts) add(d *Counts) {
 		{&c.Lost, d.Lost}, {&c.LostSide, d.LostSide}, {&c.Throttled, d.Throttled}, {&c.Bad, d.Bad}, {&c.Reread, d.Reread},
 		{&c.Rounds, d.Rounds}, {&c.Released, d.Released},
 		{&c.Unwound, d.Unwound}, {&c.Frames, d.Frames}, {&c.Guessed, d.Guessed}, {&c.Long, d.Long},
-		{&c.Cut, d.Cut}, {&c.Completed, d.Completed}, {&c.Changed, d.Changed}, {&c.Unproven, d.Unproven}, {&c.Unconfirmed, d.Unconfirmed}} {
+		{&c.Cut, d.Cut}, {&c.Completed, d.Completed}, {&c.Changed, d.Changed}, {&c.Unconfirmed, d.Unconfirmed}} {
 		*f.to += f.from
 	}
 	for i, n := range d.Ends {

@@ -20,9 +20,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestConfirm: the rest of a stack is believed if reads after two earlier samples, each before the next
-// sample, have found the same frames from the copy's last ones on.
-func TestConfirm(t *testing.T) {
+// TestConfirms: callers read behind a copy are believed if three earlier stacks in a row had them, each read before the
+// next sample.
+func TestConfirms(t *testing.T) {
 	stack := func(sp uint64, pcs ...uint64) *frameStack {
 		f := &frameStack{pcs: pcs, cause: unwind.Outermost}
 		f.last.Reg[abi.RSP] = sp
@@ -30,29 +30,31 @@ func TestConfirm(t *testing.T) {
 	}
 	const end, from = 0x7ffd0000, 2
 	var o outer
-	confirm := func(sample, read uint64, f *frameStack) bool {
-		return o.confirm(&copied{time: sample}, f, from, read)
+	confirms := func(sample, read uint64, f *frameStack) bool {
+		c := &copied{time: sample}
+		defer o.see(c, f, read)
+		return o.confirms(c, f, from)
 	}
 	down, side := stack(end, 1, 2, 3, 4, 5), stack(end, 1, 2, 6, 4, 5)
-	deeper := stack(end, 9, 8, 1, 2, 3, 4, 5)
-	assert.False(t, confirm(10, 20, down), "nothing is known")
-	assert.False(t, confirm(12, 22, down), "it was read after this sample")
-	assert.False(t, confirm(30, 40, down), "one read before")
-	assert.False(t, confirm(32, 42, down))
-	assert.True(t, confirm(50, 60, down))
-	assert.True(t, confirm(52, 62, deeper), "with more frames inside")
-	assert.True(t, confirm(54, 64, down))
-	assert.False(t, confirm(70, 80, side), "another caller")
-	assert.False(t, confirm(90, 100, down), "and back")
-	assert.False(t, confirm(110, 120, stack(end-16, 1, 2, 3, 4, 5)), "elsewhere")
-	o.set(&copied{}, down, [confirmations]uint64{200, 200})
-	assert.True(t, confirm(210, 220, down), "the sample before had it in its copy")
-	o.set(&copied{}, stack(end, 2, 3, 4, 5), [confirmations]uint64{300, 300})
-	assert.True(t, confirm(310, 320, down))
-	o.set(&copied{}, stack(end, 4, 5), [confirmations]uint64{400, 400})
-	assert.False(t, confirm(410, 420, down), "nothing of the copy's frames")
-	o.set(&copied{}, &frameStack{pcs: []uint64{1, 2, 3, 4, 5}, cause: unwind.NoInfo}, [confirmations]uint64{500, 500})
-	assert.False(t, confirm(510, 520, down), "the stack before was not whole")
+	other := stack(end, 9, 8, 3, 4, 5)
+	assert.False(t, confirms(10, 20, down), "nothing is known")
+	assert.False(t, confirms(12, 22, down), "it was read after this sample")
+	assert.False(t, confirms(30, 40, down), "one read before")
+	assert.False(t, confirms(32, 42, down))
+	assert.False(t, confirms(50, 60, down), "two")
+	assert.True(t, confirms(70, 80, down))
+	assert.True(t, confirms(72, 82, other), "other frames inside")
+	assert.False(t, confirms(90, 100, side), "another caller")
+	assert.False(t, confirms(110, 120, down), "and back")
+	assert.True(t, o.confirms(&copied{time: 130}, down, 3), "whose caller stayed")
+	assert.False(t, confirms(140, 150, stack(end-16, 1, 2, 3, 4, 5)), "elsewhere")
+	assert.False(t, confirms(160, 170, stack(end, 1, 2)), "no callers")
+
+	short := &copied{limit: 4096, time: 10}
+	short.regs.Reg[abi.RSP] = end - 1024
+	var fresh outer
+	fresh.see(short, down, 20)
+	assert.Empty(t, fresh.frames, "a short stack is not worth it")
 }
 
 // TestRefill: stacks of 17 KB with copies of 4 KB are whole, and all have as many calls as the program makes. Those of the
@@ -80,6 +82,22 @@ func TestRefill(t *testing.T) {
 		right += n
 	}
 	assert.GreaterOrEqual(t, right, enough)
+}
+
+// TestUntouchedPages: the kernel's copy ends at a page of a large frame that was never touched. Reading it later maps it, and
+// the next copies are complete.
+func TestUntouchedPages(t *testing.T) {
+	dir := t.TempDir()
+	src, bin := filepath.Join(dir, "large.c"), filepath.Join(dir, "large")
+	require.NoError(t, os.WriteFile(src, []byte(large), 0o666))
+	out, err := exec.Command("gcc", "-O1", "-o", bin, src).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	opt := options(t)
+	opt.Copy = 60 << 10
+	const enough, atMost = 300, 30000
+	p := recordUntil(t, opt, exec.Command(bin), func(c *Counts) bool { return c.Ends[unwind.Outermost] >= enough || c.Samples >= atMost })
+	assert.GreaterOrEqual(t, p.Counts.Ends[unwind.Outermost], uint64(enough))
+	assert.Less(t, p.Counts.Ends[unwind.Unreadable], uint64(enough))
 }
 
 // recordUntil records a command that ends when it gets a SIGTERM, which it does once there is enough.
@@ -122,4 +140,14 @@ __attribute__((noinline)) int down(int n) {
 	return n ? down(n - 1) + pad[n % 400] : work() + pad[0];
 }
 int main(void) { signal(SIGTERM, stop); return down(40) == 12345; }
+`
+
+const large = `
+#include <signal.h>
+volatile unsigned long sink;
+volatile sig_atomic_t done;
+static void stop(int s) { done = s; }
+__attribute__((noinline)) int work(volatile char *p) { while (!done) sink++; return p[0]; }
+__attribute__((noinline)) int hollow(void) { volatile char pad[40000]; pad[0] = 1; return work(pad) + pad[0]; }
+int main(void) { signal(SIGTERM, stop); return hollow() == 12345; }
 `

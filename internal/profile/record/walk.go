@@ -80,8 +80,8 @@ func (u *unwinder) walk(c *copied, th *thread) frameStack {
 	if u.endsAt(c.end(), &f) {
 		f = u.complete(c, f, th)
 		f.cut = true
-	} else {
-		th.outer.set(c, &f, [confirmations]uint64{c.time, c.time})
+	} else if f.whole() {
+		th.outer.see(c, &f, c.time)
 	}
 	return f
 }
