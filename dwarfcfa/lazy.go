@@ -70,19 +70,16 @@ func NewLazyTableMade(o *Object, src Source, made func() *Section) (*LazyTable, 
 	return t, nil
 }
 
-// MakeInBackground makes Step run the function of NewLazyTableMade in the background once pcs
-// without a row were met Making rows of a whole file takes time that a profiler of few samples
-// would not get back.
-// so many times; until it is done, they have none. Call it before the first Step.
-func (t *LazyTable) MakeInBackground(misses int64) {
+// MakeInBackground makes Step run the function of NewLazyTableMade in the background once wanted, which is called for
+// each pc without a row, returns true. Until it is done, these pcs have none. Call it before the first Step.
+func (t *LazyTable) MakeInBackground(wanted func() bool) {
 	made := t.made
 	var once sync.Once
-	var missed atomic.Int64
 	var result atomic.Pointer[lazySection]
 	t.pending.Store(true)
 	t.made = func() *lazySection {
-		if missed.Add(1) < misses {
-			return nil
+		if found := result.Load(); found != nil || !t.pending.Load() || !wanted() {
+			return found
 		}
 		once.Do(func() {
 			go func() {

@@ -12,8 +12,8 @@ func Paged(r io.ReaderAt) io.ReaderAt { return &paged{from: r, pages: make(map[i
 
 // Sizes of what Paged keeps.
 const (
-	pageSize  = 4 << 10 // bytes
-	mostPages = 64      // then all are dropped
+	pageSize  = 16 << 10 // bytes
+	mostPages = 16       // then all are dropped
 )
 
 // paged is the reader of Paged.

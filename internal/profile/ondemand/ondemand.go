@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/compile"
@@ -32,8 +33,10 @@ type Maker struct {
 	making sync.Mutex  // held to make rows from code, which takes memory: one object at a time
 	ended  atomic.Bool // no more rows are made from code
 	made   int64       // bytes of the files for which rows were made; with Background; making is held
+	begun  time.Time
 
 	mu    sync.Mutex
+	spent time.Duration    // making rows from code
 	wants map[string]error // objects to add to the cache, by path, with why the cached eh_elf is not used, or nil
 }
 
@@ -59,7 +62,7 @@ func New(opt Options) *Maker {
 			return err
 		}
 	}
-	return &Maker{opt: opt, wants: map[string]error{}}
+	return &Maker{opt: opt, wants: map[string]error{}, begun: time.Now()}
 }
 
 // End says that unwinding is over: no more rows are made from code.
@@ -81,6 +84,7 @@ func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwi
 		}
 		d.made += size
 		s.release = func() { d.made -= size }
+		defer d.spend(time.Now())
 		return madeSection(object)
 	})
 	if err != nil {
@@ -92,7 +96,8 @@ func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwi
 		if rows.EstimatedRows() == 0 { // each of its frames needs them
 			misses = 1
 		}
-		rows.MakeInBackground(misses)
+		var missed atomic.Int64
+		rows.MakeInBackground(func() bool { return missed.Add(1) >= misses && d.affords() })
 	}
 	estimated := rows.EstimatedRows()
 	if parts != nil {
@@ -111,6 +116,27 @@ const (
 	mostMade        = 64 << 20 // in all
 	largestCompiled = 16 << 20
 )
+
+// Bounds on the time for which rows are made from code in the background: so much at once, and one part in so many of the
+// recording.
+const (
+	leastTime = 2 * time.Second
+	timeParts = 200
+)
+
+// affords reports whether there is time to make more rows from code.
+func (d *Maker) affords() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.spent < leastTime+time.Since(d.begun)/timeParts
+}
+
+// spend counts the time since then as spent.
+func (d *Maker) spend(since time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.spent += time.Since(since)
+}
 
 // madeSection makes rows for the code of an object that has none; nil if none can be
 // made, which leaves the object's own.

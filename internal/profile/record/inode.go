@@ -78,12 +78,8 @@ func (t *tracker) fileID(pid int32, m procfs.Mapping) []byte {
 	if m.Inode == 0 || !strings.HasPrefix(m.Name, "/") {
 		return nil
 	}
-	// A link may lead out of the process's root here; then the number is another one, or the file the same.
-	var st syscall.Stat_t
-	if err := syscall.Stat(fmt.Sprintf("/proc/%d/root%s", pid, m.Name), &st); err == nil && st.Ino == m.Inode {
-		if id, ok := t.ids[keyOf(&st)]; ok {
-			return id
-		}
+	if id, ok := t.knownID(pid, m); ok {
+		return id
 	}
 	f, sys := t.openMapped(pid, m)
 	if f == nil {
@@ -100,4 +96,18 @@ func (t *tracker) fileID(pid int32, m procfs.Mapping) []byte {
 		t.ids[k] = id
 	}
 	return id
+}
+
+// knownID returns the build-id of a mapped file that was read before. It looks where openMapped does, in the same order, but
+// opens nothing: a system-wide recording is asked hundreds of times a second.
+func (t *tracker) knownID(pid int32, m procfs.Mapping) ([]byte, bool) {
+	// A link may lead out of the process's root here; then the number is another one, or the file the same.
+	for _, path := range []string{fmt.Sprintf("/proc/%d/root%s", pid, m.Name), mapFile(pid, m.Start, m.End), m.Name} {
+		var st syscall.Stat_t
+		if syscall.Stat(path, &st) == nil && st.Ino == m.Inode {
+			id, ok := t.ids[keyOf(&st)]
+			return id, ok
+		}
+	}
+	return nil, false
 }

@@ -17,14 +17,14 @@ type pace struct {
 
 // Intervals at which rings are read.
 const (
-	cutWait   = time.Millisecond       // at most, while stacks longer than their copies are expected
+	cutWait   = time.Millisecond       // at most, while stacks longer than their copies are expected, or half a period
 	leastWait = 150 * time.Microsecond // at least
 	settle    = 40 * time.Microsecond  // after which a sample that was due is in its ring
 	mapWait   = 10 * time.Millisecond  // while processes map files
 	calmWait  = 100 * time.Millisecond // else: rings that fill faster wake the reader
 	// alertTime is how long after a long stack the next one is expected, movingTime after a
 	// mapping.
-	alertTime  = 500 * uint64(time.Millisecond)
+	alertTime  = 100 * uint64(time.Millisecond)
 	movingTime = 500 * uint64(time.Millisecond)
 )
 
@@ -51,9 +51,10 @@ func (p *pace) sampled(cpu uint32, at uint64) {
 func (p *pace) wait(now uint64) time.Duration {
 	fresh := p.fresh
 	p.fresh = false
+	most := max(cutWait, time.Duration(p.period/2))
 	switch {
 	case now < p.alert && fresh:
-		next := cutWait
+		next := most
 		for cpu, due := range p.due {
 			left := time.Duration(due - now)
 			if due == 0 || left <= -settle { // it was none: the CPU does something else
@@ -64,7 +65,7 @@ func (p *pace) wait(now uint64) time.Duration {
 		}
 		return max(next, leastWait)
 	case now < p.alert:
-		return cutWait
+		return most
 	case now < p.moving:
 		return mapWait
 	}

@@ -37,8 +37,14 @@ type refiller struct {
 // word is the bytes of an address.
 const word = 8
 
-// restSizes lists how many bytes behind the copy are read: the first that completes the stack is enough.
-var restSizes = [...]int{16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20}
+// restSizes lists how many bytes behind the copy are read: the first that completes the stack is enough. What is longer than
+// longRest is read only if what is shorter has led to more frames, and the room for it is not kept.
+var restSizes = [...]int{16 << 10, longRest, 256 << 10, 1 << 20, 8 << 20}
+
+const (
+	longRest   = 64 << 10
+	longerRoom = 512 << 10 // of memory that is not kept
+)
 
 // outer is a thread's last whole stack, outermost frame first. It is empty until one is long.
 type outer struct {
@@ -121,10 +127,19 @@ func (u *unwinder) complete(c *copied, f frameStack, th *thread) frameStack {
 // readRest walks over the copy and the memory behind it. It returns false if the stack is not whole there.
 func (u *unwinder) readRest(c *copied) (f frameStack, ok bool) {
 	r := &u.refiller
-	copied := len(c.memory.Bytes)
+	copied, frames := len(c.memory.Bytes), 0
 	r.memory = append(r.memory[:0], c.memory.Bytes...)
+	defer func() {
+		if cap(r.memory) > longerRoom {
+			r.memory = nil
+		}
+	}()
 	for _, size := range restSizes {
+		if size > longRest && len(f.pcs) == frames {
+			return f, false
+		}
 		have := len(r.memory)
+		frames = len(f.pcs)
 		r.memory = slices.Grow(r.memory, copied+size-have)[:copied+size]
 		got := readMemory(c.pid, c.memory.Lo+uint64(have), r.memory[have:])
 		all := ehelf.Memory{Lo: c.memory.Lo, Bytes: r.memory[:have+got]}

@@ -129,7 +129,7 @@ func (s *Session) userPart(r *perfdata.Sample, th *thread, maps *unwind.Maps, ne
 	s.part.counts.walked(&f)
 	if s.opt.Refill {
 		s.copies.walked++
-		if f.long(&c) {
+		if f.cut {
 			s.pace.alert = s.now + alertTime
 		}
 		if f.cut && !f.whole() && c.full() {

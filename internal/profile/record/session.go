@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/profile/perfevent"
@@ -163,9 +164,8 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 			return err
 		default:
 		}
-		timeout := unix.NsecToTimespec(wait.Nanoseconds())
-		if _, err := unix.Ppoll(polled, &timeout, nil); err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("poll: %w", err)
+		if err := waitFor(polled, wait); err != nil {
+			return err
 		}
 		// What has happened before another thing is in a ring by now if that is: the clock is
 		// read first.
@@ -181,6 +181,24 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 			each()
 		}
 	}
+}
+
+// waitFor waits until a ring asks to be read, or for a time.
+func waitFor(polled []unix.PollFd, wait time.Duration) error {
+	timeout := unix.NsecToTimespec(wait.Nanoseconds())
+	var err error
+	if wait > mapWait {
+		_, err = unix.Ppoll(polled, &timeout, nil)
+	} else if _, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(polled))), uintptr(len(polled)),
+		uintptr(unsafe.Pointer(&timeout)), 0, 0, 0); errno != 0 {
+		// Go's scheduler does not see this call: it would take this thread's place away, and its monitor, awake for each such
+		// call, took a third of the recorder's time. What stops the thread, such as a garbage collection, interrupts the call.
+		err = errno
+	}
+	if err != nil && !errors.Is(err, unix.EINTR) {
+		return fmt.Errorf("poll: %w", err)
+	}
+	return nil
 }
 
 // priority gives the thread that reads the rings real-time priority, if requested, and otherwise lets it go first among

@@ -43,11 +43,6 @@ func (f *frameStack) whole() bool {
 // extent returns the bytes from the stack pointer up to the outermost frame.
 func (f *frameStack) extent(c *copied) uint64 { return f.last.Reg[abi.RSP] - c.regs.Reg[abi.RSP] }
 
-// long reports whether the stack is so long that the thread's next ones may be longer than their copies.
-func (f *frameStack) long(c *copied) bool {
-	return f.cause == unwind.Unreadable || f.extent(c) > uint64(c.limit)/2
-}
-
 // unwinder walks user stacks, and completes those that are longer than their copies.
 type unwinder struct {
 	walker   unwind.Walker

@@ -19,7 +19,7 @@ const (
 // Percent of the live heap that may be garbage before it is collected; less if the recording goes on for long.
 const (
 	usualGarbage  = 100
-	littleGarbage = 25
+	littleGarbage = 40
 )
 
 // postponeCollection makes the first garbage collection wait until the heap has so many bytes. From then on, and from
