@@ -79,8 +79,8 @@ func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwi
 	rows, err := dwarfcfa.NewLazyTableMade(object, d.opt.Source, func() *dwarfcfa.Section {
 		d.making.Lock()
 		defer d.making.Unlock()
-		if s.released || d.ended.Load() || d.opt.Background && (parts != nil || size > largestMade || d.made+size > mostMade) {
-			return nil // frame pointers are followed there, which Go's functions without rows keep
+		if s.released || d.ended.Load() || parts != nil || d.opt.Background && (size > largestMade || d.made+size > mostMade) {
+			return nil // frame pointers are followed there, which Go's functions without rows (parts) keep
 		}
 		d.made += size
 		s.release = func() { d.made -= size }
