@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -171,6 +172,7 @@ func (s *parts) send(p *record.Profile) {
 
 // write writes a profile under a name with its time.
 func (s *parts) write(p *record.Profile) {
+	defer debug.FreeOSMemory() // what was read of files to write it, and since the last time
 	opt := s.r.nameOptions()
 	opt.Symbols = s.r.names
 	names := symbolize.New(opt) // code compiled at run time has other names by now
