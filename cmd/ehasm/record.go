@@ -156,7 +156,7 @@ func recordVerb() verb {
 		fs.StringVar(&opt.Push.Name, "push-name", "", "`NAME` of the service there; default: the command's name, or ehasm")
 		fs.StringArrayVar(&opt.Push.Labels, "push-label", nil, "further label: `PAIR` is NAME=VALUE; may be repeated")
 		fs.StringArrayVar(&opt.Push.Headers, "push-header", nil, "header of each request: `LINE` is 'NAME: VALUE', or @FILE of such; may be repeated")
-		fs.VarP(&opt.Sampling.Events, "event", "e", "sample at this `EVENT` of perf list, or uprobe:FILE:FUNCTION; several: a,b")
+		fs.VarP(&opt.Sampling.Events, "event", "e", "sample at this `EVENT`: cycles, cpu-clock, page-faults, ...; several: a,b")
 		fs.Var(recorder.Filter{Events: &opt.Sampling.Events}, "filter", "of the tracepoints of -e before, only those that fulfil `EXPR`")
 		fs.Uint64VarP(&opt.Sampling.Period, "count", "c", 0, "take a sample every `N` events, instead of -F N a second")
 		fs.IntVar(&opt.Sampling.Copy, "stack-copy", defaultCopy, "copy `BYTES` of each stack; unless given, 64000 if that is too few")

@@ -70,11 +70,11 @@ func readJITDump(r io.ReaderAt, size int64, taken *account) (list []Symbol, err 
 	}
 	byIndex := make(map[uint64]int) // code_index: in list
 	add := func(addr, code uint64, name string) error {
-		if addr+code < addr {
+		if addr+code < addr || len(list) == mostSymbols {
 			return nil
 		}
 		list = append(list, Symbol{Start: addr, End: addr + code, Name: name})
-		if len(list) == mostSymbols || !taken.add(&list[len(list)-1]) {
+		if !taken.add(&list[len(list)-1]) {
 			return errManySymbols
 		}
 		return nil
@@ -103,7 +103,10 @@ func readJITDump(r io.ReaderAt, size int64, taken *account) (list []Symbol, err 
 		}
 		return nil
 	})
-	return list, err
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
 }
 
 // jitName returns the name at an offset, which ends with a zero; begin is what has been read of
