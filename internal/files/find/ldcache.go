@@ -55,14 +55,15 @@ func parseCache(b []byte) (map[string][]cacheEntry, error) {
 	if cacheNewHeader+count*cacheNewEntry > uint64(len(b)) {
 		return nil, errBadCache
 	}
-	hwcaps := cacheHwcaps(b, uint64(le.Uint32(b[32:])))
+	text := string(b) // the strings share its memory, however many entries name the same
+	hwcaps := cacheHwcaps(b, text, uint64(le.Uint32(b[32:])))
 	entries := make(map[string][]cacheEntry)
 	for e := b[cacheNewHeader:][:count*cacheNewEntry]; len(e) > 0; e = e[cacheNewEntry:] {
 		if le.Uint32(e) != cacheFlagX8664 { // for another machine, or another C library
 			continue
 		}
-		name, okName := cacheString(b, uint64(le.Uint32(e[4:])))
-		path, okPath := cacheString(b, uint64(le.Uint32(e[8:])))
+		name, okName := cacheString(text, uint64(le.Uint32(e[4:])))
+		path, okPath := cacheString(text, uint64(le.Uint32(e[8:])))
 		if !okName || !okPath {
 			continue
 		}
@@ -80,8 +81,8 @@ func parseCache(b []byte) (map[string][]cacheEntry, error) {
 }
 
 // cacheHwcaps returns the glibc-hwcaps names of the extension directory at off,
-// or none.
-func cacheHwcaps(b []byte, off uint64) []string {
+// or none. text is b as a string.
+func cacheHwcaps(b []byte, text string, off uint64) []string {
 	le := binary.LittleEndian
 	if off == 0 || off+8 > uint64(len(b)) || le.Uint32(b[off:]) != cacheExtensionMagic {
 		return nil
@@ -94,7 +95,7 @@ func cacheHwcaps(b []byte, off uint64) []string {
 		}
 		var names []string
 		for s := b[start:][:size&^3]; len(s) > 0; s = s[4:] {
-			name, _ := cacheString(b, uint64(le.Uint32(s)))
+			name, _ := cacheString(text, uint64(le.Uint32(s)))
 			names = append(names, name)
 		}
 		return names
@@ -104,10 +105,10 @@ func cacheHwcaps(b []byte, off uint64) []string {
 
 // cacheString returns the string at an offset; ok is false if it does not end within the file or
 // within maxString bytes.
-func cacheString(b []byte, off uint64) (string, bool) {
-	if off >= uint64(len(b)) {
+func cacheString(text string, off uint64) (string, bool) {
+	if off >= uint64(len(text)) {
 		return "", false
 	}
-	s, _, ok := strings.Cut(string(b[off:min(off+maxString, uint64(len(b)))]), "\x00")
+	s, _, ok := strings.Cut(text[off:min(off+maxString, uint64(len(text)))], "\x00")
 	return s, ok
 }

@@ -3,6 +3,7 @@ package find
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -171,7 +172,7 @@ func (r *resolver) loaderOf(interp string) Loader {
 	l.Cache, l.Hwcaps = "", nil
 	l.Folders = []string{"/lib", "/usr/local/lib", "/usr/lib"}
 	arch := strings.TrimSuffix(strings.TrimPrefix(base, "ld-musl-"), ".so.1")
-	if b, err := os.ReadFile(filepath.Join("/etc", "ld-musl-"+arch+".path")); err == nil {
+	if b, err := readSmall(filepath.Join("/etc", "ld-musl-"+arch+".path")); err == nil {
 		l.Folders = strings.FieldsFunc(string(b), func(c rune) bool { return c == ':' || c == '\n' })
 	}
 	return l
@@ -234,7 +235,7 @@ func (r *resolver) inCache(l *Loader, name string) (string, *objectFile) {
 	}
 	if r.cache == nil {
 		r.cache = make(map[string][]cacheEntry)
-		if b, err := os.ReadFile(l.Cache); err == nil { // without a cache, ld.so goes on to the folders
+		if b, err := readSmall(l.Cache); err == nil { // without a cache, ld.so goes on to the folders
 			if entries, err := parseCache(b); err == nil {
 				r.cache = entries
 			}
@@ -252,6 +253,21 @@ func (r *resolver) inCache(l *Loader, name string) (string, *objectFile) {
 		}
 	}
 	return "", nil
+}
+
+// readSmall reads a file of the loader's. With 'build --root', whoever made the image chose it: it may be a FIFO or a device.
+func readSmall(path string) ([]byte, error) {
+	const most = 16 << 20 // ten times the cache of a system with 10,000 libraries
+	f, err := openRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && len(b) > most {
+		err = fmt.Errorf("%s: more than %d bytes", path, most)
+	}
+	return b, err
 }
 
 // open reads what the loader needs from the file at path. It opens only regular

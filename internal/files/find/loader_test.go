@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -285,6 +286,26 @@ func TestParseCacheCut(t *testing.T) {
 	}
 	_, err := parseCache([]byte("no cache"))
 	assert.ErrorIs(t, err, errBadCache)
+}
+
+// TestReadSmall: a FIFO in the place of ld.so.cache is not waited for, and a large file not read.
+func TestReadSmall(t *testing.T) {
+	dir := t.TempDir()
+	small, large, fifo := filepath.Join(dir, "small"), filepath.Join(dir, "large"), filepath.Join(dir, "fifo")
+	require.NoError(t, os.WriteFile(small, []byte("x"), 0o600))
+	require.NoError(t, os.WriteFile(large, nil, 0o600))
+	require.NoError(t, os.Truncate(large, 17<<20))
+	b, err := readSmall(small)
+	require.NoError(t, err)
+	assert.Equal(t, "x", string(b))
+	_, err = readSmall(large)
+	assert.ErrorContains(t, err, "more than")
+	if runtime.GOOS != "linux" {
+		return
+	}
+	require.NoError(t, exec.Command("mkfifo", fifo).Run())
+	_, err = readSmall(fifo)
+	assert.Error(t, err)
 }
 
 func TestCachePrefersHwcaps(t *testing.T) {

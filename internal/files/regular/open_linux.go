@@ -68,10 +68,12 @@ func openAt(dir int, path, name string, flags int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Opening the descriptor's entry opens the very file that was checked.
-	again, err := read(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), 0)
-	if errors.Is(err, unix.ENOENT) { // no /proc: should the path lead to something else by now, it is not waited for
-		again, err = read(dir, path, flags|unix.O_NONBLOCK|unix.O_NOCTTY)
+	// Opening the descriptor's entry opens the very file that was checked. Below another root, /proc may be missing, or be
+	// files of that system: what is no regular file is not waited for.
+	const noWait = unix.O_NONBLOCK | unix.O_NOCTTY
+	again, err := read(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), noWait)
+	if errors.Is(err, unix.ENOENT) {
+		again, err = read(dir, path, flags|noWait)
 	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
