@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/ehasm/ehasm/internal/testing/testtool"
@@ -83,10 +84,20 @@ func TestRecordEvents(t *testing.T) {
 		"no function nothing":                                      {"-e", "uprobe:/proc/self/exe:nothing", "true"},
 		"the format svg holds one event":                           {"-e", "page-faults,cpu-clock", "-o", "p.svg", "true"},
 		"off-cpu excludes other events and -c":                     {"-e", "off-cpu,cpu-clock", "true"},
+		"257 events: not possible: want at most 256":               {"-e", manyEvents(257), "true"},
 		"several events exclude --top and --push":                  {"-e", "page-faults,cpu-clock", "--top", "true"},
 	} {
 		r := recordIn(t, dir, args...)
 		assert.Equal(t, 2, r.code)
 		assert.Contains(t, r.stderr, text)
 	}
+}
+
+// manyEvents names so many different events, which are all cpu-clock.
+func manyEvents(n int) string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = "cpu-clock:" + strings.Repeat("u", i+1)
+	}
+	return strings.Join(names, ",")
 }

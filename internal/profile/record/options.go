@@ -52,6 +52,9 @@ type Options struct {
 	Left func(o *unwind.Object, met []uint64, done func())
 }
 
+// maxEvents is how many events a recording may have: eventNumbers has 8 bits for each.
+const maxEvents = 1 << 8
+
 // events returns all events at which samples are taken.
 func (o *Options) events() []*Event { return append([]*Event{o.Event}, o.More...) }
 
@@ -76,6 +79,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("copy of %d bytes: %w: want a multiple of 8 up to %d", o.Grow, ErrOptions, perfevent.MaxStackUser)
 	case o.Ring < minRing || o.Ring&(o.Ring-1) != 0:
 		return fmt.Errorf("ring of %d bytes: %w: want a power of two of at least 64 KB", o.Ring, ErrOptions)
+	case len(o.events()) > maxEvents:
+		return fmt.Errorf("%d events: %w: want at most %d", len(o.events()), ErrOptions, maxEvents)
 	case o.MaxStack < 1:
 		return fmt.Errorf("at most %d frames: %w: want at least 1", o.MaxStack, ErrOptions)
 	}
