@@ -75,6 +75,9 @@ func (t *Table) Accept(image []byte, id *Identity) (Stats, error) {
 	if err := t.sameSites(image); err != nil {
 		return Stats{}, err
 	}
+	if !elfout.OwnBuildID(image, info.BuildID) { // or it could pass for any other file
+		return Stats{}, errors.New("its own build-id does not match its bytes")
+	}
 	stats.CodeBytes, stats.Layout = info.TextSize+info.DataSize, StatsOf(info).Layout
 	return stats, nil
 }

@@ -1,6 +1,7 @@
 package elfout
 
 import (
+	"bytes"
 	"crypto/sha1"
 	"debug/elf"
 	"errors"
@@ -309,4 +310,16 @@ func (im *Image) identify() {
 	own := im.notes[0]
 	im.buildID = im.bytes[own.end()-buildIDSize : own.end() : own.end()]
 	copy(im.buildID, sum[:])
+}
+
+// OwnBuildID reports whether id is the build-id that New computes for a file, in which it is.
+func OwnBuildID(file, id []byte) bool {
+	at := bytes.Index(file, id)
+	if len(id) != buildIDSize || at < 0 {
+		return false
+	}
+	file = bytes.Clone(file)
+	clear(file[at : at+len(id)])
+	sum := sha1.Sum(file)
+	return bytes.Equal(sum[:], id)
 }

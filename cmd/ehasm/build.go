@@ -51,7 +51,7 @@ rows; wrong, also in place of rows that 'ehasm check' finds wrong; all, for all 
 cache, which any web server can serve. The server need not be trusted: build makes the
 table of the object, as always, and uses a file only if it is proven to mean that table.
 What is missing, of another release or not proven is made here. With --root, the PATHs
-are those of the system in FOLDER.
+and a folder of --from are those of the system in FOLDER.
 
 Without -o, eh_elfs of the vDSO, and of files that a process has mapped but that are no
 longer at their path, are written to the current folder.
@@ -125,6 +125,15 @@ func buildVerb() verb {
 			if opt.out == "" && fs.Changed("output") { // e.g. --output=$UNSET; falling back to the object's folder would surprise
 				return v.misuse(c, errors.New("--output: the name of the folder is empty"))
 			}
+			if fs.Changed("from") {
+				if !*cache && !*system {
+					return v.misuse(c, errors.New("--from needs --cache or --system"))
+				}
+				var err error
+				if opt.remote, err = builder.NewRemote(*from); err != nil { // without the value, which may have a password
+					return v.misuse(c, fmt.Errorf("--from: %w", err))
+				}
+			}
 			// The target is one of three: beside the objects or in a folder, the user's cache, the
 			// cache of all users.
 			switch {
@@ -137,7 +146,7 @@ func buildVerb() verb {
 				if *root == "" {
 					break
 				}
-				if err := builder.EnterRoot(*root); err != nil {
+				if err := builder.EnterRoot(*root, opt.remote); err != nil {
 					c.fail(*root, err)
 					return exitFailed
 				}
@@ -145,15 +154,6 @@ func buildVerb() verb {
 				var err error
 				if opt.cache, err = builder.CacheFolder(os.Getenv); err != nil {
 					return v.misuse(c, err)
-				}
-			}
-			if fs.Changed("from") {
-				if opt.cache == "" {
-					return v.misuse(c, errors.New("--from needs --cache or --system"))
-				}
-				var err error
-				if opt.remote, err = builder.NewRemote(*from); err != nil {
-					return v.misuse(c, fmt.Errorf("--from %q: %w", *from, err))
 				}
 			}
 			// The last flags have parsers in other packages: their words are checked now.

@@ -2,12 +2,15 @@ package builder
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -17,10 +20,14 @@ import (
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/files/regular"
+	"github.com/ehasm/ehasm/internal/files/shown"
 )
 
-// errNotThere says that a remote cache lacks an eh_elf.
-var errNotThere = errors.New("not there")
+// Errors that concern one file of a remote cache.
+var (
+	errNotThere = errors.New("not there")
+	errLarge    = errors.New("too large for this object")
+)
 
 // Remote is a cache that another machine has filled, in a folder or below a URL. Nothing in it is believed: each file is
 // proven against the object that it is for, or made here. Its methods are safe for concurrent use.
@@ -49,14 +56,12 @@ func NewRemote(from string) (*Remote, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, errors.New("want http://HOST..., https://HOST..., or the absolute path of a folder")
 	}
-	r := &Remote{base: from, client: &http.Client{Timeout: remoteTime}}
-	if t, ok := http.DefaultTransport.(*http.Transport); ok {
-		t = t.Clone()
-		t.ResponseHeaderTimeout = remoteWait
-		t.DisableCompression = true // a few bytes could become many
-		r.client.Transport = t
+	t := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
+		DialContext: (&net.Dialer{Timeout: remoteWait}).DialContext, TLSHandshakeTimeout: remoteWait, ResponseHeaderTimeout: remoteWait,
+		DisableCompression: true, // a few bytes could become many
 	}
-	return r, nil
+	return &Remote{base: from, client: &http.Client{Timeout: remoteTime, Transport: t}}, nil
 }
 
 // get returns at most limit bytes of the file name, a path relative to the cache.
@@ -68,7 +73,7 @@ func (r *Remote) get(ctx context.Context, name string, limit int64) ([]byte, err
 	defer body.Close()
 	b, err := io.ReadAll(io.LimitReader(body, limit+1))
 	if err == nil && int64(len(b)) > limit {
-		err = fmt.Errorf("more than %d bytes", limit)
+		err = fmt.Errorf("%w: more than %d bytes", errLarge, limit)
 	}
 	return b, err
 }
@@ -77,7 +82,7 @@ func (r *Remote) get(ctx context.Context, name string, limit int64) ([]byte, err
 func (r *Remote) open(ctx context.Context, name string) (io.ReadCloser, error) {
 	if r.client == nil {
 		f, err := regular.Open(filepath.Join(r.base, name))
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) && r.hasFolder() {
 			return nil, errNotThere
 		}
 		return f, err
@@ -117,9 +122,12 @@ func (r *Remote) take(ctx context.Context, name string, table *compile.Table, id
 	switch {
 	case errors.Is(err, errNotThere) || ctx.Err() != nil:
 		return nil, compile.Stats{}
+	case errors.Is(err, errLarge) || err != nil && r.hasFolder():
+		p.Note(r.shown()+"/"+filepath.ToSlash(name), fmt.Errorf("not used: %w", shown.Bare(err)))
+		return nil, compile.Stats{}
 	case err != nil:
 		if !r.down.Swap(true) {
-			p.Note(r.shown(), fmt.Errorf("%w; what is missing is built here", bareURL(err)))
+			p.Note(r.shown(), fmt.Errorf("%w; what is missing is built here", shown.Bare(bareURL(err))))
 		}
 		return nil, compile.Stats{}
 	}
@@ -134,6 +142,47 @@ func (r *Remote) take(ctx context.Context, name string, table *compile.Table, id
 	}
 	p.Note(r.shown()+"/"+filepath.ToSlash(name), fmt.Errorf("not used: %w", err))
 	return nil, compile.Stats{}
+}
+
+// hasFolder reports whether the cache is a folder, and there.
+func (r *Remote) hasFolder() bool {
+	st, err := os.Stat(r.base)
+	return r.client == nil && err == nil && st.IsDir()
+}
+
+// keep looks up now what is asked for later of this system's files, which EnterRoot leaves: the server's address, or the
+// proxy's, and whose certificates are trusted. A name that is not found now is not found later, either.
+func (r *Remote) keep() {
+	if r == nil || r.client == nil {
+		return
+	}
+	x509.SystemCertPool() // package x509 keeps it
+	request, err := http.NewRequest(http.MethodGet, r.base, nil)
+	if err != nil {
+		return
+	}
+	name := request.URL.Hostname()
+	if proxy, err := http.ProxyFromEnvironment(request); err == nil && proxy != nil {
+		name = proxy.Hostname()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), remoteWait)
+	defer cancel()
+	known, err := net.DefaultResolver.LookupHost(ctx, name)
+	// With cgo, a look-up would run libraries of the image: libnss_*.so.
+	dialer := &net.Dialer{Timeout: remoteWait, Resolver: &net.Resolver{PreferGo: true}}
+	r.client.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, address string) (conn net.Conn, failed error) {
+		host, port, split := net.SplitHostPort(address)
+		if split != nil || host != name {
+			return dialer.DialContext(ctx, network, address)
+		}
+		failed = err
+		for _, ip := range known {
+			if conn, failed = dialer.DialContext(ctx, network, net.JoinHostPort(ip, port)); failed == nil {
+				return conn, nil
+			}
+		}
+		return nil, failed
+	}
 }
 
 // shown is the cache's place for messages: without a password.

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/ehasm/ehasm/compile"
+	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 
@@ -129,6 +130,7 @@ func TestRemoteHostile(t *testing.T) {
 		"cut":             {func(path string, w http.ResponseWriter) { w.Write(want[path][:len(want[path])-200]) }, "not used"},
 		"longer":          {func(path string, w http.ResponseWriter) { w.Write(append(bytes.Clone(want[path]), 0)) }, "not used"},
 		"code":            {func(path string, w http.ResponseWriter) { w.Write(changed(want[path])) }, "not used: not proven"},
+		"own build-id":    {func(path string, w http.ResponseWriter) { w.Write(renamed(t, want[path])) }, "not used: its own build-id"},
 		"no end":          {func(_ string, w http.ResponseWriter) { endless(w) }, "more than"},
 		"error":           {func(_ string, w http.ResponseWriter) { w.WriteHeader(http.StatusTeapot) }, "418"},
 		"broken":          {func(string, http.ResponseWriter) { panic(http.ErrAbortHandler) }, "EOF"},
@@ -157,6 +159,37 @@ func changed(image []byte) []byte {
 	image = bytes.Clone(image)
 	image[len(image)/2] ^= 0x40
 	return image
+}
+
+// renamed returns an eh_elf whose note has another build-id.
+func renamed(t *testing.T, image []byte) []byte {
+	info, err := elfout.ReadInfo(bytes.NewReader(image))
+	require.NoError(t, err)
+	return bytes.Replace(image, info.BuildID, bytes.Repeat([]byte{7}, len(info.BuildID)), 1)
+}
+
+// TestRemoteFolder: a file that cannot be read keeps no other from being used; a folder that is not there is named once.
+func TestRemoteFolder(t *testing.T) {
+	objects := twoObjects(t)
+	made, _, _ := buildFrom(t, nil, compile.Options{}, objects...)
+	for path := range contents(t, made) {
+		require.NoError(t, os.Remove(filepath.Join(made, path)))
+		require.NoError(t, os.Mkdir(filepath.Join(made, path), 0o700))
+		break
+	}
+	remote, err := NewRemote(made)
+	require.NoError(t, err)
+	_, ended, notes := buildFrom(t, remote, compile.Options{}, objects...)
+	assert.ElementsMatch(t, []Status{Built, Fetched}, ended)
+	require.Len(t, notes, 1)
+	assert.Contains(t, notes[0], "not used")
+
+	remote, err = NewRemote(made + "/none")
+	require.NoError(t, err)
+	_, ended, notes = buildFrom(t, remote, compile.Options{}, objects...)
+	assert.Equal(t, []Status{Built, Built}, ended)
+	require.Len(t, notes, 1)
+	assert.Contains(t, notes[0], "no such file or directory")
 }
 
 // endless sends more than any eh_elf of a small library.

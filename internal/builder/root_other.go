@@ -5,4 +5,4 @@ package builder
 import "errors"
 
 // EnterRoot returns an error: this system has no chroot.
-func EnterRoot(string) error { return errors.ErrUnsupported }
+func EnterRoot(string, *Remote) error { return errors.ErrUnsupported }
