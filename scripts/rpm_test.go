@@ -24,6 +24,9 @@ func TestRPM(t *testing.T) {
 	packages, err := filepath.Glob(filepath.Join(out, "*.rpm"))
 	require.NoError(t, err)
 	require.Len(t, packages, 4)
+	provides := call(t, nil, "rpm", append([]string{"-qp", "--provides"}, packages...)...)
+	assert.Contains(t, provides, "libehunwind.so.2")
+	assert.NotContains(t, provides, "libgcc_s")
 	for _, file := range []string{"/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6", "/bin/sh", "/bin/rm", "/sbin/ldconfig"} {
 		copyTo(t, root, file)
 	}
