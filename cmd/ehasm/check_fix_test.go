@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -91,8 +92,9 @@ func TestCheckFix(t *testing.T) {
 	testtool.Need(t, "patch")
 	dir := t.TempDir()
 	t.Chdir(dir)
-	require.NoError(t, os.WriteFile("f.s", []byte(badDirectives), 0o600))
-	before := assemble(t, dir, "f.s")
+	const name = "f f.s"
+	require.NoError(t, os.WriteFile(name, []byte(badDirectives), 0o600))
+	before := assemble(t, dir, name)
 	r := ehasm(t, "check", "f.o")
 	assert.Equal(t, exitFailed, r.code)
 
@@ -104,11 +106,26 @@ func TestCheckFix(t *testing.T) {
 	c.Stdin = strings.NewReader(r.stdout)
 	out, err := c.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	assert.Equal(t, before, assemble(t, dir, "f.s"), "the code has changed")
+	assert.Equal(t, before, assemble(t, dir, name), "the code has changed")
 	r = ehasm(t, "check", "f.o")
 	assert.Equal(t, exitDone, r.code, r.stdout)
 	r = ehasm(t, "check", "--fix", "f.o")
 	assert.Empty(t, r.stdout+r.stderr)
+}
+
+func TestCheckFixNewerSource(t *testing.T) {
+	testtool.Need(t, "as")
+	testtool.Need(t, "objcopy")
+	dir := t.TempDir()
+	t.Chdir(dir)
+	require.NoError(t, os.WriteFile("f.s", []byte(badDirectives), 0o600))
+	assemble(t, dir, "f.s")
+	later := time.Now().Add(time.Hour)
+	require.NoError(t, os.Chtimes("f.s", later, later))
+	r := ehasm(t, "check", "--fix", "f.o")
+	assert.Equal(t, exitFailed, r.code)
+	assert.Empty(t, r.stdout)
+	assert.Contains(t, r.stderr, "f.s is newer than the object")
 }
 
 // TestCheckFixRefuses has functions for which no line is certain. Nothing is changed then, and the reason given.
@@ -128,7 +145,11 @@ func TestCheckFixRefuses(t *testing.T) {
 		"ret": {"f.s", begin + "push %rbx\nnop\nnop\nret\n" + end, "returns with rsp elsewhere"},
 		"branch": {"f.s", begin + "push %rbx\n.if 0\n.cfi_adjust_cfa_offset 8\n.endif\nnop\nnop\npop %rbx\nret\n" + end,
 			"not those of the table"},
-		"other": {"f.inc", begin + "push %rbx\nnop\nnop\npop %rbx\nret\n" + end, "no assembly"},
+		"label": {"f.s", begin + "push %rbx\n1: .cfi_def_cfa_offset 24\ntest %eax,%eax\njz 1b\npop %rbx\nret\n" + end,
+			"line 6 has more than the directive"},
+		"comment": {"f.s", begin + "push %rbx\n/* one\n two */ nop\nnop\npop %rbx\nret\n" + end, "line 7 begins within a comment"},
+		"control": {"f\n.s", begin + "push %rbx\nnop\nnop\npop %rbx\nret\n" + end, "its source is named"},
+		"other":   {"f.inc", begin + "push %rbx\nnop\nnop\npop %rbx\nret\n" + end, "no assembly"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, os.WriteFile(c.file, []byte(c.text), 0o600))

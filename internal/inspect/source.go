@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
+	"unicode"
 
 	"github.com/ehasm/ehasm/internal/analysis/check"
 	"github.com/ehasm/ehasm/internal/analysis/relocatable"
@@ -100,12 +102,16 @@ func (o Object) Fix(w io.Writer, s *check.Subject) (problems []error) {
 		return []error{fmt.Errorf("lines of the source are needed (as -g): %w", err)}
 	}
 	defer lines.Close()
+	built, err := os.Stat(o.Path)
+	if err != nil {
+		return []error{err}
+	}
 	texts := map[string][]string{}
 	fix := &check.Fix{
 		Line: func(pc uint64) (string, int) { return sourceLine(lines, pc) },
 		Read: func(file string) (text []string, err error) {
 			if texts[file] == nil {
-				texts[file], err = readAssembly(file)
+				texts[file], err = readAssembly(file, built.ModTime())
 			}
 			return texts[file], err
 		},
@@ -151,8 +157,14 @@ const maxAssembly = 64 << 20
 
 var errNoAssembly = errors.New("its source is no assembly")
 
-// readAssembly returns the lines of a source of assembly.
-func readAssembly(file string) ([]string, error) {
+// readAssembly returns the lines of a source of assembly, if it has not changed since the object was built.
+func readAssembly(file string, built time.Time) ([]string, error) {
+	if strings.ContainsFunc(file, unicode.IsControl) {
+		return nil, fmt.Errorf("its source is named %q", file) // it would end a line of the patch
+	}
+	if file == "" {
+		return nil, errors.New("its source is not known")
+	}
 	if ext := strings.ToLower(filepath.Ext(file)); ext != ".s" && ext != ".sx" && ext != ".asm" {
 		return nil, fmt.Errorf("%w: %s", errNoAssembly, file)
 	}
@@ -162,6 +174,9 @@ func readAssembly(file string) ([]string, error) {
 	}
 	if !st.Mode().IsRegular() || st.Size() > maxAssembly {
 		return nil, fmt.Errorf("%s is no file, or too large", file)
+	}
+	if st.ModTime().After(built) {
+		return nil, fmt.Errorf("%s is newer than the object: build it again", file)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {

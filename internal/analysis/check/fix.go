@@ -212,6 +212,8 @@ func (m *mender) settle(s *fixStep, group []cfiDirective, within bool) error {
 		switch {
 		case within:
 			return fmt.Errorf("line %d has several instructions", s.line)
+		case inComment(m.text[:s.line-1]):
+			return fmt.Errorf("line %d begins within a comment", s.line)
 		case text == "", w.class != "", w.kind != KindCFA && s.state.Saved(w.reg).Kind == codeflow.Lost:
 			return fmt.Errorf("line %d: no directive is certain", s.line)
 		}
@@ -256,9 +258,13 @@ func (m *mender) keep(s *fixStep, group []cfiDirective) (next cfiState, ws []wro
 		}
 	}
 	for _, d := range group {
-		if drop[d.about] {
-			m.patch.Drop[d.line] = true
+		if !drop[d.about] {
+			continue
 		}
+		if !onlyDirective(m.text[d.line-1]) {
+			return next, nil, fmt.Errorf("line %d has more than the directive that is wrong", d.line)
+		}
+		m.patch.Drop[d.line] = true
 	}
 	return next, ws, nil
 }

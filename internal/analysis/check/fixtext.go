@@ -80,6 +80,29 @@ func statements(line string) (out []string) {
 	return out
 }
 
+// onlyDirective reports whether a line can be removed with its directive: no label, and no part of a comment of several
+// lines, goes with it.
+func onlyDirective(line string) bool {
+	return strings.HasPrefix(strings.TrimSpace(line), ".cfi_") && !strings.Contains(line, "/*") && !strings.Contains(line, "*/")
+}
+
+// inComment reports whether a comment goes on behind lines.
+func inComment(lines []string) bool {
+	within := false
+	for _, line := range lines {
+		for found := true; found; {
+			mark := "/*"
+			if within {
+				mark = "*/"
+			}
+			if _, line, found = strings.Cut(line, mark); found {
+				within = !within
+			}
+		}
+	}
+	return within
+}
+
 // bytesIn returns how many bytes a line has as data; 0 if it has other statements.
 func bytesIn(line string) int {
 	all := statements(line)
@@ -288,7 +311,11 @@ func Unified(name string, text []string, patches []Patch) string {
 			news++
 		}
 		if b.Len() == 0 {
-			fmt.Fprintf(&b, "--- %s\n+++ %s\n", name, name)
+			end := ""
+			if strings.Contains(name, " ") {
+				end = "\t" // else patch takes the first word
+			}
+			fmt.Fprintf(&b, "--- %s%s\n+++ %s%s\n", name, end, name, end)
 		}
 		fmt.Fprintf(&b, "@@ -%d,%d +%d,%d @@\n%s", lo, olds, lo+shift, news, h.String())
 		shift += news - olds
