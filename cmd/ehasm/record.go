@@ -54,7 +54,7 @@ Samples are taken by the processor's cycles if it counts them, otherwise by cpu-
 L1-dcache-load-misses, cycles:u, r1c2), tracepoints (sched:sched_switch, with --filter as in
 perf) and probes: uprobe:FILE:FUNCTION, kprobe:FUNCTION, and uretprobe and kretprobe for
 returns. .pb.gz has values for each. Each fault, switch, tracepoint and probe is a sample;
-with -c, every Nth is. Tracepoints need root, and probes root or CAP_PERFMON.
+with -c, every Nth is. Tracepoints and probes need root.
 
 --off-cpu counts the time that threads are blocked, by the stack that blocks them: in
 .pb.gz nanoseconds, in .svg and .folded microseconds. It needs the right to see the kernel.

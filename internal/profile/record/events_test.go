@@ -142,6 +142,6 @@ func TestProbeAttributes(t *testing.T) {
 	assert.Equal(t, uint64(unix.PerfBitDisabled), opt.longAttr(a).Bits&(inherited|unix.PerfBitDisabled))
 	opt.Target.PIDs = []int{1}
 	assert.Equal(t, uint64(unix.PerfBitDisabled), opt.sampleAttr(e, false, 1<<16).Bits&(inherited|unix.PerfBitDisabled))
-	assert.ErrorContains(t, (&Event{Name: "uprobe:f:g", probe: e.probe}).explain(unix.EACCES), "uprobe:f:g: permission denied: a probe needs root or CAP_PERFMON")
+	assert.ErrorContains(t, (&Event{Name: "uprobe:f:g", probe: e.probe}).explain(unix.EACCES), "uprobe:f:g: permission denied: a probe needs root")
 	assert.ErrorContains(t, (&Event{Name: "kprobe:f", kernel: true, probe: e.probe}).explain(unix.ENOENT), "no such function")
 }

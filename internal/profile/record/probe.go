@@ -165,7 +165,7 @@ func (e *Event) explain(err error) error {
 	r := &perfevent.Refusal{Call: e.Name, Err: errno}
 	switch {
 	case errors.Is(errno, fs.ErrPermission):
-		r.Reason = "a probe needs root or CAP_PERFMON"
+		r.Reason = "a probe needs root"
 	case errno == unix.ENOENT && e.kernel:
 		r.Reason = "the kernel has no such function in /proc/kallsyms"
 	case errno == unix.EADDRNOTAVAIL:
