@@ -11,8 +11,8 @@ type Generated interface {
 	// Step does for such code what ehelf.Object.Step does for an object's, with abi.StatusNoInfo if nothing is known. guessed
 	// says that the step follows from neither a table nor all ways through the code.
 	Step(regs *abi.Regs, mem *ehelf.Memory) (status abi.Status, guessed bool)
-	// Scan does the same by what is found on the stack: a guess.
-	Scan(regs *abi.Regs, mem *ehelf.Memory) abi.Status
+	// Scan does the same by what is found on the stack: a guess. isCode reports whether an address is executable.
+	Scan(regs *abi.Regs, mem *ehelf.Memory, isCode func(addr uint64) bool) abi.Status
 	// Returns reports whether an address of such code may be one that a call returns to.
 	Returns(pc uint64) bool
 }
@@ -54,7 +54,7 @@ func (w *Walker) generated(v *view, regs *abi.Regs, mem *ehelf.Memory) (how outc
 // such a frame of HotSpot's interpreter has.
 func (w *Walker) scan(v *view, regs *abi.Regs, mem *ehelf.Memory) bool {
 	v.regs, v.mem = *regs, *mem // copies, as in view.walk
-	status := v.maps.made.Scan(&v.regs, &v.mem)
+	status := v.maps.made.Scan(&v.regs, &v.mem, func(addr uint64) bool { return v.maps.Find(addr) != nil })
 	v.mem = ehelf.Memory{}
 	if status != abi.StatusOK || !v.maps.returnsTo(v.regs.Reg[abi.RIP]) {
 		return false

@@ -92,8 +92,8 @@ type JITCode struct {
 	rows       jitRows
 }
 
-// HasRows reports whether the code has unwind information.
-func (c *JITCode) HasRows() bool { return c.rows.size > 0 }
+// RowsSize returns how many bytes of unwind information the code has.
+func (c *JITCode) RowsSize() int { return c.rows.size }
 
 // errOpenFiles says that OpenFiles has no room.
 var errOpenFiles = errors.New("too many jitdump files")

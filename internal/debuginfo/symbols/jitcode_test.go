@@ -46,8 +46,8 @@ func TestJITCode(t *testing.T) {
 		assert.Nil(t, FindJITCode(list, 0x1000))
 		assert.Nil(t, FindJITCode(list, 0x3020))
 		bare, second := FindJITCode(list, 0x2000), FindJITCode(list, 0x301f)
-		assert.False(t, bare.HasRows())
-		require.True(t, second.HasRows())
+		assert.Zero(t, bare.RowsSize())
+		require.NotZero(t, second.RowsSize())
 		assert.Equal(t, "second", string(f.Rows(second)))
 		assert.Equal(t, uint64(0x1080), NextJITCode(list, 0x1000).Start)
 		code := make([]byte, 100)
@@ -72,7 +72,7 @@ func TestJITCodeHostile(t *testing.T) {
 	} {
 		_, list := codeOf(t, d)
 		require.Len(t, list, 1, name)
-		assert.False(t, list[0].HasRows(), name)
+		assert.Zero(t, list[0].RowsSize(), name)
 	}
 	for name, d := range map[string]dump{
 		"huge code": code(0x1000, huge), "wraps": code(huge-3, 8), "none": code(0x1000, 0), "larger than record": code(0x1000, 100),

@@ -13,7 +13,6 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/internal/analysis/x86"
-	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/unwind"
 )
 
@@ -22,8 +21,8 @@ import (
 type Code struct {
 	// Read reads memory of the process and returns how many bytes it could. Nil: only the bytes in the jitdump file are known.
 	Read func(addr uint64, b []byte) int
-	// Files bounds how many jitdump files are open. May be nil.
-	Files *symbols.OpenFiles
+	// Limits may be nil.
+	Limits *Limits
 
 	mu      sync.Mutex // for what is below
 	dump    *dump      // nil: none was met
@@ -60,7 +59,7 @@ func (c *Code) AddDump(path string, pid int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dump == nil {
-		c.dump = &dump{path: path, pid: pid, open: c.Files}
+		c.dump = &dump{path: path, pid: pid, open: c.Limits.open()}
 	}
 }
 
@@ -68,9 +67,9 @@ func (c *Code) AddDump(path string, pid int32) {
 func (c *Code) Fork(read func(addr uint64, b []byte) int) *Code {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	child := &Code{Read: read, Files: c.Files}
+	child := &Code{Read: read, Limits: c.Limits}
 	if c.dump != nil {
-		child.dump = &dump{path: c.dump.path, pid: c.dump.pid, open: c.Files}
+		child.dump = &dump{path: c.dump.path, pid: c.dump.pid, open: c.Limits.open()}
 	}
 	return child
 }
@@ -120,10 +119,10 @@ func (c *Code) Step(regs *abi.Regs, mem *ehelf.Memory) (status abi.Status, guess
 }
 
 // Scan is unwind.Generated's.
-func (c *Code) Scan(regs *abi.Regs, mem *ehelf.Memory) abi.Status {
+func (c *Code) Scan(regs *abi.Regs, mem *ehelf.Memory, isCode func(addr uint64) bool) abi.Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r := c.scan(regs, mem); r != nil {
+	if r := c.scan(regs, mem, isCode); r != nil {
 		return r.step(regs, mem)
 	}
 	return abi.StatusNoInfo
@@ -171,10 +170,14 @@ func (c *Code) rowAt(pc uint64) *row {
 	}
 	r, known := p.rows[pc]
 	if !known {
+		if !c.Limits.mayFollow() {
+			return nil
+		}
 		if c.seen == nil {
 			c.seen = make(map[uint64]bool)
 		}
 		r = follow(pc, c.read, c.seen)
+		c.Limits.followed(len(c.seen))
 		if p.rows == nil || len(p.rows) == maxRows {
 			p.rows = make(map[uint64]*row)
 		}

@@ -18,6 +18,7 @@ type dump struct {
 	bad    bool
 	codes  []symbols.JITCode    // ascending
 	tables map[uint64]codeTable // by the start of the code
+	tabled int                  // bytes of their sections
 	after  time.Time            // not read before
 }
 
@@ -31,13 +32,14 @@ type codeTable struct {
 const (
 	maxCodes  = 1 << 16 // pieces of code of a process
 	maxTables = 1 << 12 // of them whose rows are kept
+	maxTabled = 1 << 19 // bytes of the sections with these rows
 )
 
 // step takes a step by the rows in the file.
 func (d *dump) step(regs *abi.Regs, mem *ehelf.Memory) abi.Status {
 	pc := regs.LookupPC()
 	c := d.find(pc)
-	if c == nil || !c.HasRows() {
+	if c == nil || c.RowsSize() == 0 {
 		return abi.StatusNoInfo
 	}
 	t := d.table(c)
@@ -95,10 +97,12 @@ func (d *dump) table(c *symbols.JITCode) codeTable {
 		rows, start := dwarfcfa.NewCodeTable(s, c.End-c.Start)
 		t.rows, t.bias = rows, c.Start-uint64(start)
 	}
-	if d.tables == nil || len(d.tables) == maxTables {
-		d.tables = make(map[uint64]codeTable)
+	size := c.RowsSize()
+	if d.tables == nil || len(d.tables) == maxTables || d.tabled+size > maxTabled {
+		d.tables, d.tabled = make(map[uint64]codeTable), 0
 	}
 	d.tables[c.Start] = t
+	d.tabled += size
 	return t
 }
 
@@ -132,6 +136,6 @@ func (d *dump) read(addr uint64, b []byte) int {
 func (d *dump) close() {
 	if d.file != nil {
 		d.file.Close()
-		d.file, d.codes, d.tables = nil, nil, nil
+		d.file, d.codes, d.tables, d.after = nil, nil, nil, time.Time{}
 	}
 }

@@ -1,7 +1,10 @@
 package jit
 
 import (
+	"encoding/binary"
 	"encoding/hex"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -169,6 +172,53 @@ func TestStep(t *testing.T) {
 	assert.Equal(t, uint64(0x9008), sp)
 }
 
+// TestLimits: once much code was followed, other code waits.
+func TestLimits(t *testing.T) {
+	l := NewLimits(1)
+	c := &Code{Read: code(`90 c3`).read, Limits: l}
+	assert.NotNil(t, c.rowAt(at))
+	assert.Equal(t, mostFollowed-2, l.left)
+	l.left, l.at = -10*followedPerSecond, time.Now()
+	assert.NotNil(t, c.rowAt(at), "known")
+	assert.Nil(t, c.rowAt(at+1))
+	l.at = l.at.Add(-11 * time.Second)
+	assert.NotNil(t, c.rowAt(at+1))
+	l.refill(time.Hour)
+	assert.Equal(t, mostFollowed, l.left)
+	assert.NotNil(t, (&Code{Read: c.Read}).rowAt(at))
+}
+
+// TestTables: of the unwind information in a jitdump file only so much is kept.
+func TestTables(t *testing.T) {
+	const size = 64 << 10
+	path := filepath.Join(t.TempDir(), "jit-1.dump")
+	file, le := make([]byte, 40), binary.LittleEndian
+	le.PutUint32(file, 0x4a695444)
+	le.PutUint32(file[8:], 40)
+	record := func(id uint32, body []byte) {
+		file = le.AppendUint32(le.AppendUint32(file, id), uint32(16+len(body)))
+		file = append(append(file, make([]byte, 8)...), body...)
+	}
+	for i := range uint64(20) {
+		rows, load := make([]byte, 24+size), make([]byte, 40+2+1)
+		le.PutUint64(rows, size)
+		le.PutUint64(load[16:], 0x1000+i)
+		le.PutUint64(load[24:], 1)
+		record(4, rows)
+		record(0, load)
+	}
+	require.NoError(t, os.WriteFile(path, file, 0o600))
+	d := dump{path: path, pid: 1}
+	defer d.close()
+	for i := range uint64(20) {
+		c := d.find(0x1000 + i)
+		require.NotNil(t, c)
+		d.table(c)
+		assert.NotEmpty(t, d.tables)
+		assert.LessOrEqual(t, len(d.tables)*size, maxTabled)
+	}
+}
+
 // TestReturns: code is returned to after calls, and where HotSpot's interpreter goes on.
 func TestReturns(t *testing.T) {
 	c := Code{Read: code(`ffd1 90 c3 488b65f0 41ff24da`).read}
@@ -228,7 +278,7 @@ func TestScan(t *testing.T) {
 		put(c.off, at+0x105)
 		put(c.off-8, 0x1111)
 		put(c.off-16, 0x2222)
-		status := (&Code{Read: m.read}).Scan(&regs, mem)
+		status := (&Code{Read: m.read}).Scan(&regs, mem, func(addr uint64) bool { return addr >= at && addr < at+pageSize })
 		require.Equal(t, c.want, status == abi.StatusOK, name)
 		if c.want {
 			assert.Equal(t, []uint64{at + 0x105, sp + uint64(c.off) + 8, 0x1111, 0x2222},

@@ -20,7 +20,7 @@ const (
 
 // scan looks for the nearest return address on the stack whose call leads to a function that has made the frame: it saves at
 // least four registers, and its frame lies where the return address says, but for units that were reserved later.
-func (c *Code) scan(regs *abi.Regs, mem *ehelf.Memory) *row {
+func (c *Code) scan(regs *abi.Regs, mem *ehelf.Memory, isCode func(addr uint64) bool) *row {
 	const word = 8
 	if regs.Valid>>abi.RSP&1 == 0 {
 		return nil
@@ -29,6 +29,9 @@ func (c *Code) scan(regs *abi.Regs, mem *ehelf.Memory) *row {
 		back, ok := mem.ReadWord(regs.Reg[abi.RSP] + uint64(off))
 		if !ok {
 			return nil
+		}
+		if !isCode(back - 1) { // most words are none, and reading there asks the kernel
+			continue
 		}
 		var call [5]byte
 		if c.read(back-uint64(len(call)), call[:]) < len(call) || call[0] != 0xe8 {

@@ -3,6 +3,7 @@
 package record
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/internal/profile/jit"
+	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/stretchr/testify/assert"
@@ -46,6 +51,43 @@ func TestJIT(t *testing.T) {
 			assert.Equal(t, whole, through > 0)
 		})
 	}
+}
+
+// TestForgetCode: a sample that comes after the exit of a process's first thread opens its jitdump file again, but not for ever.
+func TestForgetCode(t *testing.T) {
+	path, le := filepath.Join(t.TempDir(), "jit-1.dump"), binary.LittleEndian
+	b := make([]byte, 40+16+40+2+1)
+	for at, v := range map[int]uint32{0: 0x4a695444, 8: 40, 44: uint32(len(b)) - 40, 72: 0x1000, 80: 1} {
+		le.PutUint32(b[at:], v)
+	}
+	b[len(b)-1] = 0xc3 // ret
+	require.NoError(t, os.WriteFile(path, b, 0o600))
+	tr := newTracker(unwind.NewObjects(unwind.Options{}))
+	tr.made = jit.NewLimits(1)
+	known := func(code *jit.Code) bool {
+		regs := abi.Regs{Valid: abi.AllRegs}
+		regs.Reg[abi.RIP], regs.Reg[abi.RSP] = 0x1000, 0x9000
+		status, _ := code.Step(&regs, &ehelf.Memory{Lo: 0x9000, Bytes: make([]byte, 64)})
+		return status == abi.StatusOK
+	}
+	process := func(pid int32) *jit.Code {
+		code := &jit.Code{Limits: tr.made}
+		code.AddDump(path, pid)
+		tr.process(pid).code = code
+		return code
+	}
+	first := process(1)
+	for range 2 {
+		assert.True(t, known(first))
+		assert.False(t, known(process(2)))
+		tr.exit(1, 1)
+	}
+	assert.True(t, known(first))
+	tr.drop(1)
+	assert.True(t, known(process(2)))
+	tr.process(3).known = true
+	tr.task(&perfdata.Task{Header: perfdata.Header{Type: perfdata.TypeFork}, PID: 2, TID: 2, PPID: 3, PTID: 3})
+	assert.True(t, known(process(4)))
 }
 
 const jitted = `

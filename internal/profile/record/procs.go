@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/files/regular"
 	"github.com/ehasm/ehasm/internal/profile/jit"
@@ -75,7 +74,7 @@ type mappedFiles struct {
 	frameAddrs map[*unwind.Object][]uint64  // link-time addresses in the frames of earlier tables, and of released objects
 	tried      map[*unwind.Object]int32     // the last process in which the file of one was looked for in vain
 	files      map[*unwind.Object]*os.File  // of objects that this mount namespace does not have
-	dumps      *symbols.OpenFiles           // of run-time compilers
+	made       *jit.Limits                  // of code made at run time
 	ids        map[fileKey][]byte
 	latest     map[objectKey]uint64 // generations, by the name and inode of files without build-id
 }
@@ -83,7 +82,7 @@ type mappedFiles struct {
 func newMappedFiles(objects *unwind.Objects) mappedFiles {
 	return mappedFiles{objects: objects, known: make(map[objectKey]*unwind.Object), most: manyObjects,
 		frameAddrs: make(map[*unwind.Object][]uint64), tried: make(map[*unwind.Object]int32), files: make(map[*unwind.Object]*os.File),
-		dumps: symbols.NewOpenFiles(mostDumps), ids: make(map[fileKey][]byte), latest: make(map[objectKey]uint64)}
+		made: jit.NewLimits(mostDumps), ids: make(map[fileKey][]byte), latest: make(map[objectKey]uint64)}
 }
 
 // keepGone is how many threads are remembered after their exit, since samples may
@@ -186,7 +185,7 @@ func (t *tracker) comm(r *perfdata.Comm) {
 		return
 	}
 	th.outer = outer{}
-	t.process(r.PID).code.Close()
+	t.forgetCode(r.PID)
 	t.all.SetComm(r.PID, r.TID, name, true)
 	t.processes[r.PID] = &process{space: t.newSpace(), known: true, parent: t.process(r.PID).parent}
 }
@@ -214,6 +213,7 @@ func (t *tracker) task(r *perfdata.Task) {
 	}
 	t.all.Fork(r.PID, r.TID, r.PPID, r.PTID)
 	parent.maps = nil // Fork shares them
+	t.forgetCode(r.PID)
 	child := &process{space: t.newSpace(), known: true, parent: r.PPID}
 	if parent.code != nil {
 		child.code = parent.code.Fork(memoryOf(r.PID))
@@ -226,6 +226,13 @@ func memoryOf(pid int32) func(addr uint64, b []byte) int {
 	return func(addr uint64, b []byte) int { return readMemory(pid, addr, b) }
 }
 
+// forgetCode forgets the code of a process. A sample that comes late learns it anew.
+func (t *tracker) forgetCode(pid int32) {
+	if p := t.processes[pid]; p != nil {
+		p.code.Close()
+	}
+}
+
 // generate notes an executable mapping if it is no file's, or a jitdump file's.
 func (t *tracker) generate(p *process, pid int32, start, size uint64, o *unwind.Object) {
 	dump := jit.IsDump(o.Name, pid)
@@ -233,7 +240,7 @@ func (t *tracker) generate(p *process, pid int32, start, size uint64, o *unwind.
 		return
 	}
 	if p.code == nil {
-		p.code, p.maps = &jit.Code{Read: memoryOf(pid), Files: t.dumps}, nil
+		p.code, p.maps = &jit.Code{Read: memoryOf(pid), Limits: t.made}, nil
 	}
 	if dump {
 		p.code.AddDump(o.Name, pid)

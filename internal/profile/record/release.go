@@ -176,6 +176,7 @@ func (t *tracker) bury() {
 
 // drop forgets a thread, and the process of this number.
 func (t *tracker) drop(id int32) {
+	t.forgetCode(id)
 	delete(t.threads, id)
 	delete(t.processes, id)
 	t.all.Forget(id)

@@ -1,0 +1,65 @@
+package jit
+
+import (
+	"sync"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
+)
+
+// Limits bounds what the code of all processes takes together. It is safe for concurrent use; nil does not bound.
+type Limits struct {
+	files *symbols.OpenFiles
+
+	mu   sync.Mutex // for what is below
+	left int        // instructions that may be followed
+	at   time.Time  // when left was counted
+}
+
+// Bounds on following code: an instruction takes some 0.15 us. javac of 6,000 methods takes 0.8 million a second.
+const (
+	mostFollowed      = 4 << 20 // instructions at once
+	followedPerSecond = 1 << 20
+)
+
+// NewLimits returns limits with so many jitdump files that may be open.
+func NewLimits(files int) *Limits {
+	return &Limits{files: symbols.NewOpenFiles(files), left: mostFollowed, at: time.Now()}
+}
+
+// open returns what bounds the open files.
+func (l *Limits) open() *symbols.OpenFiles {
+	if l == nil {
+		return nil
+	}
+	return l.files
+}
+
+// mayFollow reports whether code may be followed now.
+func (l *Limits) mayFollow() bool {
+	if l == nil {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.left <= 0 {
+		now := time.Now()
+		l.refill(now.Sub(l.at))
+		l.at = now
+	}
+	return l.left > 0
+}
+
+// refill adds what may be followed after a time.
+func (l *Limits) refill(since time.Duration) {
+	l.left = int(min(mostFollowed, float64(l.left)+since.Seconds()*followedPerSecond))
+}
+
+// followed counts instructions.
+func (l *Limits) followed(n int) {
+	if l != nil {
+		l.mu.Lock()
+		l.left -= n
+		l.mu.Unlock()
+	}
+}
