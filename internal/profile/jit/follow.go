@@ -59,6 +59,7 @@ type follower struct {
 	seen  map[uint64]bool
 	steps int
 	row   *row
+	tail  *row // by a tail call; it counts if there is no return
 	ends  int  // returns
 	lost  bool // a way was not followed to a return
 	bad   bool // returns contradict
@@ -83,8 +84,11 @@ func follow(pc uint64, read func(addr uint64, b []byte) int, seen map[uint64]boo
 		f.ways = f.ways[:len(f.ways)-1]
 		f.walk(&w)
 	}
-	if f.row == nil || f.bad {
+	if f.bad {
 		return nil
+	}
+	if f.row == nil {
+		return f.tail
 	}
 	f.row.proven = !f.lost && !f.row.interpreted
 	return f.row
@@ -145,6 +149,11 @@ func (f *follower) jump(w *way, in *x86.Inst) {
 	// To a return address that was popped, in code with a frame pointer: another one may be a place in the same function.
 	case a.Kind == x86.KGPR && w.regs[a.Reg].kind == slot && w.regs[a.Reg].reg == x86.RBP:
 		f.end(w, w.regs[a.Reg], w.regs[x86.RSP])
+	// To another function, as from HotSpot's stubs that look up the method of an interface. Tables of jumps have an index.
+	case a.Kind == x86.KMem && in.Mem.Index == x86.None:
+		if pc := w.load(w.regs[x86.RSP]); pc.kind == slot && f.tail == nil {
+			f.tail = rowOf(w, pc, w.regs[x86.RSP].plus(8))
+		}
 	// HotSpot's interpreter goes on with the next bytecode: its frames have the caller's stack pointer below the saved
 	// frame pointer (templateInterpreter, frame_x86.hpp: interpreter_frame_sender_sp_offset).
 	case a.Kind == x86.KMem && in.Mem.Base == x86.R10 && in.Mem.Index == x86.RBX && in.Mem.Scale == 8:
@@ -168,10 +177,16 @@ func (f *follower) end(w *way, pc, sp value) {
 		f.bad = f.bad || pc.reg == f.row.pc.reg && (pc != f.row.pc || sp != f.row.sp)
 		return
 	}
-	f.row = &row{pc: pc, sp: sp}
-	for _, r := range calleeSaved {
-		f.row.regs[r] = w.regs[r]
+	f.row = rowOf(w, pc, sp)
+}
+
+// rowOf returns the row of a way's end.
+func rowOf(w *way, pc, sp value) *row {
+	r := &row{pc: pc, sp: sp}
+	for _, reg := range calleeSaved {
+		r.regs[reg] = w.regs[reg]
 	}
+	return r
 }
 
 // plus returns a value plus a number.
