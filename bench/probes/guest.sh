@@ -124,8 +124,8 @@ for paranoid in 3 2; do
 	echo $paranoid >/proc/sys/kernel/perf_event_paranoid
 	refused 'only root may read tracefs' -e sched:sched_switch -- calls
 done
-refused 'root or CAP_PERFMON' -e "uprobe:$libc:malloc" -- calls
-refused 'root or CAP_PERFMON' -e kprobe:do_sys_openat2 -- calls
+refused 'a probe needs root' -e "uprobe:$libc:malloc" -- calls
+refused 'a probe needs root' -e kprobe:do_sys_openat2 -- calls
 echo 3 >/proc/sys/kernel/perf_event_paranoid
 refused 'kernel.perf_event_paranoid=3' -e page-faults -- calls
 

@@ -2,6 +2,7 @@ package symbols
 
 import (
 	"encoding/binary"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -105,4 +106,4 @@ func FuzzJITDump(f *testing.F) {
 }
 
 // plenty is a budget for more symbols than tests have.
-func plenty() *Budget { return NewBudget(1 << 30) }
+func plenty() *Budget { return NewBudget(math.MaxInt) }

@@ -181,10 +181,10 @@ func TestLimits(t *testing.T) {
 	c := &Code{Read: code(`90 c3`).read, Limits: l}
 	assert.NotNil(t, c.rowAt(at))
 	assert.Equal(t, mostFollowed-2, l.left)
-	l.left, l.at = -10*followedPerSecond, time.Now()
+	l.left, l.counted = -10*followedPerSecond, time.Now()
 	assert.NotNil(t, c.rowAt(at), "known")
 	assert.Nil(t, c.rowAt(at+1))
-	l.at = l.at.Add(-11 * time.Second)
+	l.counted = l.counted.Add(-11 * time.Second)
 	assert.NotNil(t, c.rowAt(at+1))
 	l.refill(time.Hour)
 	assert.Equal(t, mostFollowed, l.left)
