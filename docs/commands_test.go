@@ -239,10 +239,10 @@ func (f *folder) script(t *testing.T, text string) string {
 	return out
 }
 
-// try has bash run a line, with a minute for it.
+// try has bash run a line, with some minutes for it: others may be busy here.
 func (f *folder) try(t *testing.T, line string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-e", "-o", "pipefail", "-c", line)
 	cmd.Dir, cmd.Env = f.dir, append(f.env(f.dir), "GOCACHE="+goCache(t), "GOPATH="+goPath(t))

@@ -64,7 +64,7 @@ func TestDebhelper(t *testing.T) {
 	call(t, nil, "install", "-D", "dh_ehasm.pm", filepath.Join(perl, "Debian/Debhelper/Sequence/ehasm.pm"))
 	call(t, nil, "go", "build", "-o", filepath.Join(bin, "ehasm"), "../cmd/ehasm")
 
-	cmd := exec.Command("dpkg-buildpackage", "--build=binary", "--no-sign")
+	cmd := exec.Command("dpkg-buildpackage", "--build=binary", "--no-sign", "--no-check-builddeps")
 	cmd.Dir = filepath.Join(top, "libx")
 	cmd.Env = append(os.Environ(), "PERL5LIB="+perl, "PATH="+bin+":"+os.Getenv("PATH"), "DEB_BUILD_OPTIONS=noautodbgsym")
 	said, err := cmd.CombinedOutput()

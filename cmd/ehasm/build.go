@@ -226,10 +226,6 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 	if opt.quiet {
 		progress.noted = silent
 	}
-	if err := builder.MakeTarget(opt.out, opt.cache); err != nil {
-		c.fail(cmp.Or(opt.out, opt.cache), err)
-		return exitFailed
-	}
 	plan := builder.NewPlan(ctx, paths, opt.Options, opt.out, opt.cache)
 	// What cannot be built is reported now; the rest is built nevertheless.
 	for _, p := range plan.Failed {
@@ -237,6 +233,10 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 	}
 	for _, p := range plan.Notes {
 		progress.Note(p.Path, p.Err)
+	}
+	if err := builder.MakeTarget(opt.out, opt.cache); err != nil {
+		c.fail(cmp.Or(opt.out, opt.cache), err)
+		return exitFailed
 	}
 	defer builder.LimitMemory(plan.Jobs)()
 	// No outcome at all: a signal came before the end.

@@ -1,6 +1,7 @@
 package builder
 
 import (
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -29,6 +30,9 @@ func TestRemoteRoot(t *testing.T) {
 		return
 	}
 	testtool.NeedRoot(t, "for chroot")
+	if _, err := net.LookupHost("localhost"); err != nil {
+		t.Skip("needs an address of localhost, as in /etc/hosts: ", err)
+	}
 	object := twoObjects(t)[0]
 	made, _, _ := buildFrom(t, nil, compile.Options{}, object)
 	server := httptest.NewServer(http.FileServer(http.Dir(made)))

@@ -415,7 +415,7 @@ func TestSecrets(t *testing.T) {
 		assert.Equal(t, "secret", password)
 		switch {
 		case strings.HasPrefix(r.URL.Path, "/moved/"):
-			http.Redirect(w, r, strings.Replace(other.URL, "127.0.0.1", "localhost", 1)+"/", http.StatusFound)
+			http.Redirect(w, r, strings.Replace(other.URL, "127.0.0.1", "[::ffff:127.0.0.1]", 1)+"/", http.StatusFound)
 		default:
 			http.Error(w, "", http.StatusForbidden)
 		}
