@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,9 +29,10 @@ func TestRecordLabels(t *testing.T) {
 	host, err := os.Hostname()
 	require.NoError(t, err)
 	pids := make(map[string]bool)
-	n := 0
+	n, seen := 0, make(map[string]int)
 	for _, s := range readPprof(t, filepath.Join(dir, "p.pb.gz")).Sample {
 		assert.Equal(t, []string{host}, s.Label["host.name"])
+		seen[fmt.Sprint(s.Label["process.pid"], s.Label["process.executable.name"], s.Label["end"])]++
 		assert.Len(t, s.Label["cpu.logical_number"], 1)
 		assert.Equal(t, s.Label["process.pid"], s.Label["thread.id"], "no threads")
 		if len(s.Label["process.executable.name"]) == 1 && s.Label["process.executable.name"][0] == filepath.Base(shell) {
@@ -39,7 +41,7 @@ func TestRecordLabels(t *testing.T) {
 			n++
 		}
 	}
-	assert.Len(t, pids, 2, "a shell and its child")
+	assert.Len(t, pids, 2, "a shell and its child: %v", seen)
 	assert.Positive(t, n)
 
 	r = recordIn(t, dir, "-q", "-o", "p.pb.gz", "--labels", "none", "sh", "-c", busy)
