@@ -34,16 +34,15 @@ func (w word) plus(n int64) word {
 	return w
 }
 
-// words is the stack of an expression. What is taken from an empty one is not known.
+// words is the stack of an expression. What is taken from an empty one is not known. It is passed by value: behind a
+// pointer, the garbage collector would have to find it for each row.
 type words []word
 
-func (st *words) push(w ...word) { *st = append(*st, w...) }
-
-func (st *words) pop() (w word) {
-	if n := len(*st); n > 0 {
-		w, *st = (*st)[n-1], (*st)[:n-1]
+func (st words) pop() (word, words) {
+	if n := len(st); n > 0 {
+		return st[n-1], st[:n-1]
 	}
-	return w
+	return word{}, st
 }
 
 // evaluate runs an expression (DWARF 5, 2.5.1) on a state at pc. With pushed, it begins with the CFA on the stack, as
@@ -53,66 +52,71 @@ func evaluate(e dwarfcfa.Expr, s *codeflow.State, pc uint64, pushed bool) word {
 	var buf [8]word
 	st := words(buf[:0])
 	if pushed {
-		st.push(cfaPlus(0))
+		st = append(st, cfaPlus(0))
 	}
+	var w word
 	for at := 0; at < len(e.Ops); at++ {
 		op := &e.Ops[at]
 		switch op.Code {
 		case dwarfcfa.OpBranch:
-			c := st.pop()
-			if !c.isNum {
+			w, st = st.pop()
+			if !w.isNum {
 				return word{} // where it goes on depends on what is not known
 			}
-			if c.num != 0 {
+			if w.num != 0 {
 				at = op.Jump - 1
 			}
 		case dwarfcfa.OpSkip:
 			at = op.Jump - 1
 		default:
-			st.execute(op, s, pc)
+			st = st.execute(op, s, pc)
 		}
 	}
-	return st.pop()
+	w, _ = st.pop()
+	return w
 }
 
 // execute runs an operation that is no jump.
-func (st *words) execute(op *dwarfcfa.ExprOp, s *codeflow.State, pc uint64) {
+func (st words) execute(op *dwarfcfa.ExprOp, s *codeflow.State, pc uint64) words {
+	var a, b word
 	switch op.Code {
 	case dwarfcfa.OpConst:
-		st.push(num(op.Arg))
+		return append(st, num(op.Arg))
 	case dwarfcfa.OpReg:
 		switch {
 		case op.Reg == 16: // rip is the pc that the row is looked up for
-			st.push(num(int64(pc) + op.Arg))
+			return append(st, num(int64(pc)+op.Arg))
 		case op.Reg < 16:
-			st.push(word{v: s.Regs[hardware[op.Reg]]}.plus(op.Arg))
-		default:
-			st.push(word{})
+			return append(st, word{v: s.Regs[hardware[op.Reg]]}.plus(op.Arg))
 		}
+		return append(st, word{})
 	case dwarfcfa.OpDup:
-		w := st.pop()
-		st.push(w, w)
+		a, st = st.pop()
+		return append(st, a, a)
 	case dwarfcfa.OpDrop:
-		st.pop()
+		_, st = st.pop()
+		return st
 	case dwarfcfa.OpSwap:
-		b, a := st.pop(), st.pop()
-		st.push(b, a)
+		b, st = st.pop()
+		a, st = st.pop()
+		return append(st, b, a)
 	case dwarfcfa.OpDeref:
-		st.push(load(st.pop(), op.Arg, s))
-	default:
-		pops, pushes := op.Effect()
-		if pops == 2 && pushes == 1 {
-			b, a := st.pop(), st.pop()
-			st.push(binary(op.Code, a, b))
-			return
-		}
-		for range pops {
-			st.pop()
-		}
-		for range pushes {
-			st.push(word{}) // an operation that no row of a compiler has
-		}
+		a, st = st.pop()
+		return append(st, load(a, op.Arg, s))
 	}
+	pops, pushes := op.Effect()
+	if pops == 2 && pushes == 1 {
+		b, st = st.pop()
+		a, st = st.pop()
+		return append(st, binary(op.Code, a, b))
+	}
+	for range pops {
+		_, st = st.pop()
+	}
+	for range pushes {
+		st = append(st, word{}) // an operation that no row of a compiler has
+	}
+	return st
 }
 
 // load reads size bytes at an address. Only whole words of the stack are known.
