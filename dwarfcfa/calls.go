@@ -31,7 +31,7 @@ func (o *Object) Calls() Calls {
 	buf := make([]byte, callsChunk)
 	for _, s := range o.code {
 		for at := s.start; at < s.end && uint64(at-c.base) < 1<<32-callsChunk; {
-			n := o.readImage(at, buf[:min(callsChunk, uint64(s.end-at))])
+			n := o.ReadImage(at, buf[:min(callsChunk, uint64(s.end-at))])
 			if n == 0 {
 				break
 			}

@@ -46,9 +46,9 @@ func codeSegments(f *elf.File, size func(*elf.Prog) uint64) []segment {
 	return merged
 }
 
-// readImage reads the file's bytes for the addresses from addr on into b and
+// ReadImage reads the file's bytes for the addresses from addr on into b and
 // returns their number: len(b), or fewer if the segment ends before.
-func (o *Object) readImage(addr Addr, b []byte) int {
+func (o *Object) ReadImage(addr Addr, b []byte) int {
 	for _, p := range o.file.Progs {
 		if p.Type != elf.PT_LOAD || uint64(addr) < p.Vaddr || uint64(addr)-p.Vaddr >= p.Filesz {
 			continue
@@ -67,7 +67,7 @@ func (o *Object) readImage(addr Addr, b []byte) int {
 // word reads the word at addr of the object's image, before relocation.
 func (o *Object) word(addr Addr) (uint64, bool) {
 	var b [8]byte
-	if o.readImage(addr, b[:]) < len(b) {
+	if o.ReadImage(addr, b[:]) < len(b) {
 		return 0, false
 	}
 	return binary.LittleEndian.Uint64(b[:]), true

@@ -158,7 +158,7 @@ func (o *Object) ehFrameThroughHdr(hdr *elf.Prog) (*Section, error) {
 	// Version, and three encodings.
 	const fixed = 4
 	buf := make([]byte, min(hdr.Filesz, fixed+16))
-	buf = buf[:o.readImage(Addr(hdr.Vaddr), buf)]
+	buf = buf[:o.ReadImage(Addr(hdr.Vaddr), buf)]
 	bases := o.bases()
 	h := NewSection(o.name, SourceEHFrame, Addr(hdr.Vaddr), buf, bases)
 	h.bases.Data = h.Addr // in .eh_frame_hdr, datarel is relative to the header itself

@@ -150,7 +150,7 @@ type codeImage struct {
 }
 
 // codeImage returns the object's code for the passes.
-func (o *Object) codeImage() codeImage { return codeImage{segments: o.code, read: o.readImage} }
+func (o *Object) codeImage() codeImage { return codeImage{segments: o.code, read: o.ReadImage} }
 
 // segmentOf returns the segment that holds an address.
 func (c codeImage) segmentOf(a Addr) (segment, bool) {

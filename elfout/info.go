@@ -59,13 +59,6 @@ func ReadInfo(r io.ReaderAt) (info Info, err error) {
 
 // readInfo reads an eh_elf by its section headers, or by its segments if it has none.
 func readInfo(r io.ReaderAt) (Info, error) {
-	var magic [len(elf.ELFMAG)]byte
-	if n, err := r.ReadAt(magic[:], 0); n < len(magic) && !errors.Is(err, io.EOF) {
-		return Info{}, err
-	}
-	if string(magic[:]) != elf.ELFMAG {
-		return Info{}, errors.New("not an ELF file")
-	}
 	// The headers are checked before any section is read: readers get files of any kind.
 	f, err := elffile.Open(r)
 	switch {

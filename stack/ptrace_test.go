@@ -126,7 +126,7 @@ func TestAwaitRunnable(t *testing.T) {
 		})
 		assert.Equal(t, c.want, err)
 		if c.want == nil {
-			assert.Equal(t, rounds, asked)
+			assert.GreaterOrEqual(t, asked, rounds) // its CPU may come late
 		}
 	}
 	require.Eventually(t, func() bool { return !runnable(int32(pid)) }, hang, time.Millisecond)

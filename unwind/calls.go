@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
@@ -58,21 +57,6 @@ func indirectLength(insn []byte) int {
 	return length
 }
 
-// calls caches what precedes places in an object's file.
-type calls struct {
-	mu     sync.Mutex
-	sites  map[uint64]callSite // by file offset
-	begins map[uint64]bool     // see Object.begins
-	starts map[uint64]bool     // see Object.isStarter
-}
-
-// release drops what is cached: the next question reads the file again.
-func (c *calls) release() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sites, c.begins, c.starts = nil, nil, nil
-}
-
 // callSite describes the bytes before a place in the code.
 type callSite struct {
 	call     bool // maybe a call; true if the file cannot be read
@@ -82,18 +66,8 @@ type callSite struct {
 
 // before describes the bytes before a file offset.
 func (o *Object) before(offset uint64) callSite {
-	c := &o.calls
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	site, known := c.sites[offset]
-	if !known {
-		if c.sites == nil {
-			c.sites = make(map[uint64]callSite)
-		}
-		site = siteOf(o.codeBefore(offset, maxCall))
-		c.sites[offset] = site
-	}
-	return site
+	var buf [maxCall]byte
+	return siteOf(o.codeBefore(buf[:], offset))
 }
 
 // siteOf describes the call that code may end in; nil: the code cannot be read, so there may be
@@ -111,18 +85,8 @@ func siteOf(code []byte) callSite {
 // follows that, or what follows it and a comparison of a byte with zero, as in __do_global_dtors_aux of GCC's crtstuff.c, which
 // has no row and runs in each object of a process that ends. None of these changes the stack.
 func (o *Object) begins(offset uint64) bool {
-	c := &o.calls
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	is, known := c.begins[offset]
-	if !known {
-		if c.begins == nil {
-			c.begins = make(map[uint64]bool)
-		}
-		is = isBegin(o.codeBefore(offset+uint64(len(endbr64)), uint64(len(endbr64)+compareSize+len(endbr64))))
-		c.begins[offset] = is
-	}
-	return is
+	var buf [len(endbr64) + compareSize + len(endbr64)]byte
+	return isBegin(o.codeBefore(buf[:], offset+uint64(len(endbr64))))
 }
 
 const (
@@ -147,25 +111,28 @@ func isBegin(code []byte) bool {
 // isStarter reports whether a return address, at a file offset, lies in code that ends the program or thread with what the
 // call returned: exit(main(argc, argv, envp)) of a C library, or pthread_exit(start(arg)). Nothing called that code.
 func (o *Object) isStarter(offset uint64) bool {
-	c := &o.calls
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	is, known := c.starts[offset]
-	if !known {
-		if c.starts == nil {
-			c.starts = make(map[uint64]bool)
-		}
-		is = exitsWithResult(o.codeBefore(offset+exitSize, maxCall+exitSize))
-		c.starts[offset] = is
-	}
-	return is
+	var buf [maxCall + exitSize]byte
+	return exitsWithResult(o.codeBefore(buf[:], offset+exitSize))
 }
 
-// exits are how code goes on that passes the result of a call to exit, pthread_exit or the system call exit.
+// StartsAt reports whether pc, a return address, lies in code that nothing called: what starts a program or thread, or an
+// object's entry point.
+func (m *Maps) StartsAt(pc uint64) bool {
+	mapping := m.Find(pc - 1)
+	if mapping == nil {
+		return false
+	}
+	bias, ok := mapping.Object.Bias(mapping)
+	return ok && mapping.Object.isEntry(pc-1-bias) || mapping.Object.isStarter(mapping.FileOffset(pc))
+}
+
+// exits are how code goes on that passes the result of a call, or what must not come back, to exit, pthread_exit or the
+// system call exit.
 var exits = [...]string{
 	"\x89\xc7\xe8",                     // mov %eax, %edi; call
 	"\x48\x89\xc7\xe8",                 // mov %rax, %rdi; call
 	"\x89\xc7\x31\xc0\xb0\x3c\x0f\x05", // mov %eax, %edi; xor %eax, %eax; mov $60, %al; syscall
+	"\xbf\x6f\x00\x00\x00\xb8\x3c\x00", // mov $111, %edi; mov $60, %eax: Go's threads
 }
 
 // exitSize is the length of the longest of exits.
@@ -181,24 +148,9 @@ func exitsWithResult(code []byte) bool {
 	return endsInCall(called) && !siteOf(called).direct && slices.ContainsFunc(exits[:], func(e string) bool { return strings.HasPrefix(then, e) })
 }
 
-// codeBefore reads up to size bytes of the object's file that end at an offset, or nil if
-// that is not possible.
-func (o *Object) codeBefore(offset, size uint64) []byte {
-	image, _, err := o.Open()
-	if err != nil {
-		return nil
-	}
-	defer image.Close()
-	code := make([]byte, min(offset, size))
-	if n, _ := image.ReadAt(code, int64(offset-uint64(len(code)))); n < len(code) {
-		return nil
-	}
-	return code
-}
-
-// returnsTo reports whether pc, found on the stack, can be a return address: it lies
+// ReturnsTo reports whether pc, found on the stack, can be a return address: it lies
 // after a call in executable memory, or at the code that returns from a signal handler.
-func (m *Maps) returnsTo(pc uint64) bool {
+func (m *Maps) ReturnsTo(pc uint64) bool {
 	caller := m.Find(pc - 1)
 	if caller != nil && m.made != nil && !caller.Object.IsFile() {
 		return m.made.Returns(pc) || m.restorer(pc)
@@ -314,7 +266,7 @@ func (w *Walker) settle(m *Maps, pcs []uint64, cause Cause, object *Object) (int
 func (m *Maps) invented(pcs []uint64, from int, cause Cause) int {
 	for k := from; k < len(pcs); k++ {
 		outermost := k == len(pcs)-1 && cause == Outermost
-		if !m.returnsTo(pcs[k]) && (m.Find(pcs[k]) == nil || !outermost && !m.restorer(pcs[k-1])) {
+		if !m.ReturnsTo(pcs[k]) && (m.Find(pcs[k]) == nil || !outermost && !m.restorer(pcs[k-1])) {
 			return k
 		}
 	}

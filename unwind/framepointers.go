@@ -33,18 +33,63 @@ func ParseFramePointers(s string) (FramePointers, error) {
 	return 0, fmt.Errorf("unknown value %q: want one of %q", s, framePointersNames)
 }
 
-// chainEnd returns Outermost if a chain of frame pointers has led to zero,
-// which marks its end (x86-64 psABI 3.4.1), and otherwise the given cause.
-func chainEnd(guessed bool, regs *abi.Regs, otherwise Cause) Cause {
-	if guessed && regs.Reg[abi.RBP] == 0 {
+// chainEnd returns Outermost if a chain of frame pointers has led to its end, and otherwise the given cause. Zero marks the end
+// (x86-64 psABI 3.4.1): in rbp, or as the saved rbp of a frame whose return address no call precedes. The first function of a
+// process of Erlang has such a frame, and returns to code that ends the process.
+func (m *Maps) chainEnd(guessed bool, regs *abi.Regs, mem *ehelf.Memory, otherwise Cause) Cause {
+	const word = 8
+	if !guessed {
+		return otherwise
+	}
+	at := regs.Reg[abi.RBP]
+	if at == 0 {
+		return Outermost
+	}
+	saved, readable := mem.ReadWord(at)
+	pc, ok := mem.ReadWord(at + word)
+	if at >= regs.Reg[abi.RSP] && readable && ok && saved == 0 && m.Find(pc) != nil && !m.ReturnsTo(pc) {
 		return Outermost
 	}
 	return otherwise
 }
 
+// lastOfChain returns the return address with which the chain of frame pointers ends that begins at the innermost frame regs:
+// zero is the saved rbp there, which marks the end (x86-64 psABI 3.4.1). Where Go's run-time goes to another stack for good, as
+// morestack does, it clears rbp, and the rows of such code say nothing of the end.
+func lastOfChain(regs *abi.Regs, mem *ehelf.Memory) (uint64, bool) {
+	const word = 8
+	for at := regs.Reg[abi.RBP]; ; {
+		next, ok := mem.ReadWord(at)
+		if !ok {
+			return 0, false
+		}
+		if next == 0 {
+			return mem.ReadWord(at + word)
+		}
+		if next <= at {
+			return 0, false
+		}
+		at = next
+	}
+}
+
+// endOfChain returns how many of the frames there are up to the end of the chain of frame pointers; 0: it ends at none of them.
+func endOfChain(regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) int {
+	last, ok := lastOfChain(regs, mem)
+	if !ok {
+		return 0
+	}
+	for n := len(pcs); n > 1; n-- {
+		if pcs[n-1] == last {
+			return n
+		}
+	}
+	return 0
+}
+
 // guess steps over a frame by its frame pointer: rbp points to the caller's
 // rbp, and the return address is above that (x86-64 psABI figure 3.3). It does
-// so only if both lie in the window above rsp, and returnsTo accepts the return
+// so only if both lie in the window above rsp, and ReturnsTo accepts the return
 // address.
 //
 // The innermost function may have no frame: see guessLeaf.
@@ -63,7 +108,7 @@ func (m *Maps) guess(regs *abi.Regs, mem *ehelf.Memory, innermost bool) bool {
 		return false
 	}
 	pc, ok := mem.ReadWord(at + word)
-	if !ok || !m.returnsTo(pc) {
+	if !ok || !m.ReturnsTo(pc) {
 		return false
 	}
 	// All other registers are lost: the frame may have saved them at unknown places.

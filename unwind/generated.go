@@ -42,7 +42,7 @@ func (w *Walker) generated(v *view, regs *abi.Regs, mem *ehelf.Memory) (how outc
 	case abi.StatusUnreadable:
 		return ended, Unreadable, true
 	case abi.StatusOK:
-		if !guessed || m.returnsTo(v.regs.Reg[abi.RIP]) {
+		if !guessed || m.ReturnsTo(v.regs.Reg[abi.RIP]) {
 			*regs = v.regs
 			return how, Full, true
 		}
@@ -56,7 +56,7 @@ func (w *Walker) scan(v *view, regs *abi.Regs, mem *ehelf.Memory) bool {
 	v.regs, v.mem = *regs, *mem // copies, as in view.walk
 	status := v.maps.made.Scan(&v.regs, &v.mem, func(addr uint64) bool { return v.maps.Find(addr) != nil })
 	v.mem = ehelf.Memory{}
-	if status != abi.StatusOK || !v.maps.returnsTo(v.regs.Reg[abi.RIP]) {
+	if status != abi.StatusOK || !v.maps.ReturnsTo(v.regs.Reg[abi.RIP]) {
 		return false
 	}
 	*regs = v.regs

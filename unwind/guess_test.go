@@ -53,8 +53,24 @@ func testFramePointers(t *testing.T, maps *Maps, walker *Walker) {
 		_, cause, _ = walker.Walk(maps, regs, mem, pcs[:])
 		assert.Equal(t, NoObject, cause, "what rbp holds in the innermost frame may be anything")
 	}
-	assert.Equal(t, uint64(4), walker.Guessed)
-	assert.Equal(t, uint64(4), walker.GuessedStacks)
+	// At a frame that holds zero, and whose return address no call precedes.
+	const fresh, uncalled = 0, 0x401f05
+	for _, c := range []struct {
+		saved, back uint64
+		want        Cause
+	}{{fresh, uncalled, OutermostGuessed}, {1, uncalled, NoInfo}, {fresh, 1 << 40, NoInfo}} {
+		var pcs [10]uint64
+		regs, mem := start(0x10010), stack(0x401f10, c.back)
+		regs.Reg[abi.RBP] = mem.Lo
+		binary.LittleEndian.PutUint64(mem.Bytes, mem.Lo+16)
+		binary.LittleEndian.PutUint64(mem.Bytes[16:], c.saved)
+		n, cause, _ := walker.Walk(maps, regs, mem, pcs[:])
+		assert.Equal(t, []uint64{0x10010, 0x401f10}, pcs[:n])
+		assert.Equal(t, c.want, cause)
+		assert.False(t, maps.ReturnsTo(uncalled))
+	}
+	assert.Equal(t, uint64(7), walker.Guessed)
+	assert.Equal(t, uint64(7), walker.GuessedStacks)
 }
 
 // testWhereFramePointers has each setting, in code without a row, in anonymous memory, and in
@@ -132,6 +148,31 @@ func testCallerSaved(t *testing.T, maps *Maps) {
 	n, cause, _ = w.Walk(maps, regs, mem, pcs[:])
 	assert.Equal(t, 4, n)
 	assert.Equal(t, Full, cause)
+}
+
+// TestEndOfChain: rows lead to no code behind a frame with which the chain of frame pointers ends.
+func TestEndOfChain(t *testing.T) {
+	ps, _, _ := world(t, Options{})
+	maps := ps.Process(1).Maps()
+	for _, c := range []struct {
+		saved, caller uint64 // the frame that rbp points to
+		pointers      FramePointers
+		want          Cause
+	}{
+		{0, 0x401044, Always, OutermostGuessed}, {0, 0x401044, Gaps, OutermostGuessed}, {0, 0x401044, Never, NoMapping},
+		{1, 0x401044, Always, NoMapping}, {1 << 60, 0x401044, Always, NoMapping}, {0, 0x401045, Always, NoMapping},
+	} {
+		mem := stack(0x401044, 0x99999)
+		mem.Bytes = binary.LittleEndian.AppendUint64(mem.Bytes, c.saved)
+		mem.Bytes = binary.LittleEndian.AppendUint64(mem.Bytes, c.caller)
+		regs := start(libBase + 0x3010)
+		regs.Reg[abi.RBP] = mem.Lo + uint64(len(mem.Bytes)) - 16
+		var pcs [10]uint64
+		w := Walker{FramePointers: c.pointers}
+		n, cause, _ := w.Walk(maps, regs, mem, pcs[:])
+		assert.Equal(t, []uint64{libBase + 0x3010, 0x401044}, pcs[:n], "%+v", c)
+		assert.Equal(t, c.want, cause, "%+v", c)
+	}
 }
 
 // TestInvented has what frame pointers lead to that are none, as rbp in assembler code

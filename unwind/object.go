@@ -171,19 +171,18 @@ type Object struct {
 	recorded []byte // build-id
 	only     string // the only path to look at; "": see candidates
 
-	found      sync.Once
-	left       atomic.Bool // see Leave
-	path       string      // of the file that was found; "" for the vDSO
-	info       os.FileInfo // of that file
-	data       []byte      // of the vDSO
-	buildID    []byte      // of the file; nil: it has none
-	loads      []segment   // the executable ones first, see Bias
-	entry      uint64      // link-time; 0: none
-	table      bool        // it has an index of unwind information, maybe an empty one
-	fileErr    error       // why there is no file; nil: there is one
-	plt        plt
-	sigreturns sigreturns
-	calls      calls
+	found     sync.Once
+	left      atomic.Bool // see Leave
+	path      string      // of the file that was found; "" for the vDSO
+	info      os.FileInfo // of that file
+	data      []byte      // of the vDSO
+	buildID   []byte      // of the file; nil: it has none
+	loads     []segment   // the executable ones first, see Bias
+	entry     uint64      // link-time; 0: none
+	table     bool        // it has an index of unwind information, maybe an empty one
+	fileErr   error       // why there is no file; nil: there is one
+	plt       plt
+	codeParts codeParts
 
 	needed atomic.Bool                  // by a walk
 	code   atomic.Pointer[ehelf.Object] // nil: none, or not yet
@@ -263,6 +262,9 @@ func (o *Object) Leave() { o.left.Store(true) }
 
 // Path returns where the file was found, or "" if it was not.
 func (o *Object) Path() string { o.find(); return o.path }
+
+// Info describes the file that was found; nil: there is none.
+func (o *Object) Info() os.FileInfo { o.find(); return o.info }
 
 // BuildID returns the build-id of the file if that is known, otherwise the
 // recorded one. It may be nil.

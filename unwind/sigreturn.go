@@ -3,7 +3,6 @@ package unwind
 import (
 	"bytes"
 	"encoding/binary"
-	"sync"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
@@ -26,19 +25,6 @@ const (
 // gregs are the registers that struct sigcontext_64 begins with.
 var gregs = [...]uint8{abi.R8, abi.R9, abi.R10, abi.R11, abi.R12, abi.R13, abi.R14, abi.R15,
 	abi.RDI, abi.RSI, abi.RBP, abi.RBX, abi.RDX, abi.RAX, abi.RCX, abi.RSP, abi.RIP}
-
-// sigreturns caches which places in an object's file are such code.
-type sigreturns struct {
-	mu    sync.Mutex
-	known map[uint64]bool // by file offset
-}
-
-// release drops what is cached.
-func (s *sigreturns) release() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.known = nil
-}
 
 // stepSigreturn steps from the code that returns from a signal handler, at a file
 // offset, to the interrupted frame. is reports whether this is such code; ok reports
@@ -69,34 +55,12 @@ func (o *Object) stepSigreturn(offset uint64, regs *abi.Regs, mem *ehelf.Memory)
 	return true, true
 }
 
-// isSigreturn reports whether the code at a file offset returns from a signal handler, from the
-// cache if it was asked before.
+// isSigreturn reports whether the code at a file offset returns from a signal handler.
 func (o *Object) isSigreturn(offset uint64) bool {
-	s := &o.sigreturns
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	is, known := s.known[offset]
-	if !known {
-		if s.known == nil {
-			s.known = make(map[uint64]bool)
-		}
-		is = o.readSigreturn(offset)
-		s.known[offset] = is
-	}
-	return is
-}
-
-// readSigreturn looks at the bytes of the file.
-func (o *Object) readSigreturn(offset uint64) bool {
-	image, _, err := o.Open()
-	if err != nil {
-		return false
-	}
-	defer image.Close()
 	const most = uint64(abi.MaxSigreturn - syscallSize) // bytes before the last instruction
 	var buf [most + abi.MaxSigreturn]byte
 	before := min(offset, most)
-	n, _ := image.ReadAt(buf[:before+abi.MaxSigreturn], int64(offset-before))
+	n := o.readCode(buf[:before+abi.MaxSigreturn], offset-before)
 	return sigreturnAt(buf[:n], int(before))
 }
 

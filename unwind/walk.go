@@ -42,7 +42,9 @@ func (c Cause) String() string {
 //
 // If w.FramePointers allows it, the walk steps by frame pointer through code
 // without unwind information: most such code comes from the C run-time's startup
-// files, or is compiled at run time. w.Guesses lists the frames found so.
+// files, or is compiled at run time. w.Guesses lists the frames found so. Where rows
+// lead to no code, the stack ends at the frame with which the chain of frame pointers
+// ends, if it does.
 //
 // All frames but the first lie in executable memory. From the first guess on
 // they also lie after a call or a signal frame, if the object's file is
@@ -66,6 +68,11 @@ func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) 
 		n, cause, object = w.walk(v, regs, mem, pcs, 1, true)
 	}
 	if len(w.Guesses) == 0 {
+		if (cause == NoInfo || cause == NoMapping) && w.FramePointers != Never {
+			if ends := endOfChain(&first, mem, pcs[:n]); ends > 0 {
+				return ends, OutermostGuessed, object
+			}
+		}
 		return n, cause, object
 	}
 	n, cause, object = w.settle(m, pcs[:n], cause, object)
@@ -96,7 +103,7 @@ func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 			continue
 		}
 		if i < 0 { // the pc lies in no mapping
-			n, cause := noMapping(regs, n)
+			n, cause := noMapping(m, regs, pcs[:n])
 			return n, cause, nil
 		}
 		how, cause := ended, statusCause(v, i, regs, mem, n == 1)
@@ -121,15 +128,16 @@ func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 	if mapping := m.Find(regs.LookupPC()); mapping != nil {
 		return n, Full, mapping.Object
 	}
-	n, cause := noMapping(regs, n)
+	n, cause := noMapping(m, regs, pcs[:n])
 	return n, cause, nil
 }
 
-// noMapping returns how many of n frames count, and why they end, if nothing is mapped
+// noMapping returns how many frames count, and why they end, if nothing is mapped
 // at the pc of the last.
-func noMapping(regs *abi.Regs, n int) (int, Cause) {
-	// Hand-written thread entries end the stack with a return address of zero.
-	if regs.Reg[abi.RIP] == 0 && n > 1 {
+func noMapping(m *Maps, regs *abi.Regs, pcs []uint64) (int, Cause) {
+	n := len(pcs)
+	// Hand-written thread entries end the stack with a return address of zero, or have rows that say nothing of their end.
+	if n > 1 && regs.Reg[abi.RIP] == 0 || n > 2 && m.StartsAt(pcs[n-2]) {
 		return n - 1, Outermost
 	}
 	return max(1, n-1), NoMapping
@@ -207,7 +215,7 @@ func (w *Walker) without(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, inne
 	if generated && w.FramePointers == Always && w.scan(v, regs, mem) {
 		return guess, Full
 	}
-	return ended, chainEnd(guessed, regs, cause)
+	return ended, v.maps.chainEnd(guessed, regs, mem, cause)
 }
 
 // stepKeeping takes one step in which caller-saved registers without a rule keep

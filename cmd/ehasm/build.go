@@ -139,6 +139,10 @@ func buildVerb() verb {
 			switch {
 			case (*cache || *system) && opt.out != "":
 				return v.misuse(c, errors.New("--cache and --system exclude --output"))
+			case *root == "" && fs.Changed("root"): // e.g. --root=$UNSET; this machine's cache would surprise
+				return v.misuse(c, errors.New("--root: the name of the folder is empty"))
+			case *root != "" && (opt.VDSO || len(opt.PIDs) > 0): // /proc would be the folder's
+				return v.misuse(c, errors.New("--root excludes --pid and --vdso"))
 			case *root != "" && !*system:
 				return v.misuse(c, errors.New("--root needs --system"))
 			case *system:

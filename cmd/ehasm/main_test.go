@@ -14,7 +14,9 @@ import (
 
 	"github.com/ehasm/ehasm/compile"
 
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/rogpeppe/go-internal/testscript"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -28,6 +30,7 @@ type cleaning struct{ *testing.M }
 
 func (m cleaning) Run() int {
 	os.Unsetenv("DEBUGINFOD_URLS") // tests ask no server but their own
+	testtool.CatchIgnored()
 	defer func() {
 		if built.path != "" {
 			os.RemoveAll(filepath.Dir(built.path))
@@ -140,7 +143,8 @@ func TestUsage(t *testing.T) {
 		{"check", "-j", "0", "x"}, {"synth", "-j", "0", "x"}, {"script", "-j", "0"}, {"build", "-j", "many", "x"},
 		{"build", "--pid", "0"}, {"build", "--source=stabs", "x"}, {"build", "--dispatch=hash", "x"},
 		{"build", "-q", "-v", "x"},
-		{"build", "-o", "", "x"}, {"dump", "--pc", "", "x"},
+		{"build", "-o", "", "x"}, {"build", "--system", "--root", "", "x"}, {"dump", "--pc", "", "x"},
+		{"build", "--root", "r", "x"}, {"build", "--system", "--root", "r", "--vdso"}, {"build", "--system", "--root", "r", "--pid", "1"},
 		{"dump"}, {"dump", "a", "b"}, {"dump", "--stage=tea", "x"}, {"dump", "--pc", "main", "x"},
 		{"dump", "--source=stabs", "x"},
 		{"info"}, {"version", "x"}, {"help", "frobnicate"},

@@ -105,6 +105,7 @@ func TestOutputInterrupted(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		require.NoError(t, cmd.Process.Signal(sig))
+		cmd.Process.Signal(sig) // as timeout(1) does
 		cmd.Wait()
 		assert.Equal(t, 128+int(sig), cmd.ProcessState.ExitCode(), "%v: %v", sig, cmd.ProcessState)
 		assert.Equal(t, "ehasm: interrupted: "+out+" is not written\n", stderr.String())

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -51,12 +50,13 @@ func TestStrippedNames(t *testing.T) {
 	}
 	leftChain := fmt.Sprintf(";%s;%s;%s;", name["main"], name["left"], name["spin"])
 	rightChain := fmt.Sprintf(";%s;%s;%s;", name["main"], name["right"], name["spin"])
+	command := goBuild(t) // with the build cache of the tests
 	t.Setenv("XDG_CACHE_HOME", dir)
 	t.Setenv("HOME", dir)
 	t.Setenv("DEBUGINFOD_URLS", "")
 	run := func(args ...string) (stderr string) {
 		var b bytes.Buffer
-		cmd := exec.Command(goBuild(t), args...)
+		cmd := exec.Command(command, args...)
 		cmd.Dir, cmd.Stderr = dir, &b
 		require.NoError(t, cmd.Run(), "%s", &b)
 		return b.String()
@@ -116,25 +116,28 @@ func main() {
 }
 `
 
-// TestStrippedGo: a stripped Go program has neither tables nor symbols, but its stacks are whole and named.
-func TestStrippedGo(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(goProgram), 0o666))
-	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", "program", "main.go")
+// buildGo compiles a program of one file as dir/program.
+func buildGo(t *testing.T, dir, source, ldflags string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(source), 0o666))
+	build := exec.Command("go", "build", "-ldflags="+ldflags, "-o", "program", "main.go")
 	build.Dir = dir
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
+}
+
+// TestStrippedGo: a stripped Go program has neither tables nor symbols, but its stacks are whole and named.
+func TestStrippedGo(t *testing.T) {
+	dir := t.TempDir()
+	buildGo(t, dir, goProgram, "-s -w")
 	cmd := exec.Command(goBuild(t), "record", "--frame-pointers=never", "--stats", "s.json", "-o", "p.folded", filepath.Join(dir, "program"))
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "XDG_CACHE_HOME="+dir)
-	out, err = cmd.CombinedOutput()
+	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	folded, err := os.ReadFile(filepath.Join(dir, "p.folded"))
 	require.NoError(t, err)
 	all, named := 0, 0
-	for line := range strings.Lines(string(folded)) {
-		stack, count, _ := strings.Cut(strings.TrimSpace(line), " ")
-		n, err := strconv.Atoi(count)
-		require.NoError(t, err)
+	for stack, n := range testtool.Folded(t, string(folded)) {
 		if strings.Contains(stack, ";main.spin") {
 			all += n
 			if strings.HasPrefix(stack, "program;runtime.goexit;main.main.func1;main.work;main.spin") {

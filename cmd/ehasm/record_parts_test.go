@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -21,6 +22,7 @@ import (
 	"github.com/ehasm/ehasm/internal/files/interrupt"
 	"github.com/ehasm/ehasm/internal/profile/recorder"
 	"github.com/ehasm/ehasm/internal/testing/testtool"
+	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/assert"
@@ -31,7 +33,7 @@ import (
 // samples.
 func TestRecordEvery(t *testing.T) {
 	dir := t.TempDir()
-	r := recordIn(t, dir, "--every", "1s", "-o", "out", "sh", "-c", busy+"sleep 1.1; "+busy+"exit 3")
+	r := recordIn(t, dir, "--every", "1s", "-o", "out", "--stats", "stats", "sh", "-c", busy+"sleep 1.1; "+busy+"exit 3")
 	assert.Equal(t, 3, r.code, r.stderr)
 	found, err := filepath.Glob(filepath.Join(dir, "out", "ehasm-*.pb.gz"))
 	require.NoError(t, err)
@@ -58,6 +60,21 @@ func TestRecordEvery(t *testing.T) {
 	}
 	assert.Equal(t, told, got)
 	assert.Greater(t, got, 50)
+	var stats struct {
+		Samples int
+		Seconds float64
+		Stacks  int            `json:"distinct_stacks"`
+		Ends    map[string]int `json:"stacks_by_end"`
+		Writing int            `json:"writing_ns"`
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "stats"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(b, &stats))
+	assert.Equal(t, got, stats.Samples)
+	assert.Greater(t, stats.Seconds, 1.1)
+	assert.Positive(t, stats.Stacks)
+	assert.Positive(t, stats.Ends[unwind.Outermost.String()])
+	assert.Positive(t, stats.Writing)
 }
 
 // TestRecordInterruptedTwice: a second interrupt ends a recorder that cannot write its profile,
@@ -85,14 +102,19 @@ func TestRecordInterruptedTwice(t *testing.T) {
 		}
 		require.NoError(t, cmd.Process.Signal(os.Interrupt))
 		require.Eventually(t, func() bool { return opens(cmd.Process.Pid) }, time.Minute, 5*time.Millisecond)
-		require.NoError(t, cmd.Process.Signal(os.Interrupt))
 		ended := make(chan struct{})
 		go func() { cmd.Wait(); close(ended) }()
-		select {
-		case <-ended:
-		case <-time.After(time.Minute):
-			cmd.Process.Kill()
-			<-ended
+		for wait := time.Minute; ; wait -= interrupt.Repeated {
+			if wait <= 0 {
+				cmd.Process.Kill()
+			}
+			select {
+			case <-ended:
+			case <-time.After(interrupt.Repeated): // one that comes earlier is the first again
+				cmd.Process.Signal(os.Interrupt)
+				continue
+			}
+			break
 		}
 		assert.Equal(t, interrupt.BySignal+int(syscall.SIGINT), cmd.ProcessState.ExitCode())
 	}
@@ -239,11 +261,8 @@ func TestRecordOffCPU(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(dir, "p.folded"))
 	require.NoError(t, err)
 	slept := 0
-	for line := range strings.Lines(string(b)) {
-		at := strings.LastIndexByte(line, ' ')
-		n, err := strconv.Atoi(strings.TrimSpace(line[at:]))
-		require.NoError(t, err)
-		if strings.Contains(line, "nanosleep") {
+	for stack, n := range testtool.Folded(t, string(b)) {
+		if strings.Contains(stack, "nanosleep") {
 			slept += n
 		}
 	}

@@ -180,6 +180,7 @@ func TestRecordInterrupt(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	waitForFile(t, filepath.Join(dir, "ready"))
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	cmd.Process.Signal(os.Interrupt) // as timeout(1) does
 	cmd.Wait()
 	assert.Equal(t, 128+int(syscall.SIGINT), cmd.ProcessState.ExitCode())
 	b, err := os.ReadFile(filepath.Join(dir, "p.folded"))

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/ehasm/ehasm/internal/testing/perfdatatest"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/ehasm/ehasm/internal/testing/unwindtest"
 
 	"github.com/google/pprof/profile"
@@ -278,9 +279,7 @@ no-map;_start;[perf-3.map]_[j] 1
 var counted = map[string]func(t *testing.T, text string) int{
 	"perf": func(_ *testing.T, text string) int { return strings.Count(text, "\n\n") },
 	"folded": func(t *testing.T, text string) (sum int) {
-		for line := range strings.Lines(text) {
-			n, err := strconv.Atoi(strings.TrimSpace(line[strings.LastIndex(line, " "):]))
-			require.NoError(t, err)
+		for _, n := range testtool.Folded(t, text) {
 			sum += n
 		}
 		return sum

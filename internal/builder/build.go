@@ -57,6 +57,7 @@ func Build(ctx context.Context, jobs []*Job, opt Options, p Progress) []*Outcome
 	gate.close() // from here on nothing is written, also by workers that ctx has left behind
 	switch {
 	case ctx.Err() == nil:
+		opt.Remote.end(p)
 		p.End(nil)
 		return outcomes
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/compile"
+	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/files/regular"
 	"github.com/ehasm/ehasm/internal/files/shown"
@@ -34,8 +35,12 @@ var (
 type Remote struct {
 	base   string // a URL, or a folder
 	client *http.Client
-	down   atomic.Bool // it has failed: it is not asked again
-	other  atomic.Bool // a file of another build was named: one line for all such files
+	down   atomic.Bool  // it has failed, or is slow: it is not asked again
+	lost   atomic.Int64 // time.Duration that answers took beyond what is expected
+	other  atomic.Bool  // a file of another build was named: one line for all such files
+	alien  atomic.Bool  // one that is no eh_elf was named
+	asked  atomic.Int64 // files that it answered for
+	had    atomic.Int64 // of these, files that were there
 }
 
 // Bounds of a transfer: of the wait for an answer, of a whole file, and of its bytes beside those of the object's tables.
@@ -45,6 +50,13 @@ const (
 	remoteTime  = 2 * time.Minute
 	remoteExtra = 1 << 20
 	remoteTimes = 4
+)
+
+// An answer is expected within a second and one more for each MB: building takes less. When a cache's answers have taken
+// remoteLost longer in all, it is left alone.
+const (
+	remoteExpected = time.Second
+	remoteLost     = time.Minute
 )
 
 // NewRemote returns the cache at from: an http or https URL, or an absolute path.
@@ -118,7 +130,17 @@ func (r *Remote) take(ctx context.Context, name string, table *compile.Table, id
 	if r == nil || r.down.Load() {
 		return nil, compile.Stats{}
 	}
+	begun := time.Now()
 	image, err := r.get(ctx, name, remoteExtra+remoteTimes*table.Bytes())
+	if r.isSlow(time.Since(begun), len(image)) && (err == nil || errors.Is(err, errNotThere)) && !r.down.Swap(true) {
+		p.Note(r.shown(), errors.New("slow; what is missing is built here"))
+	}
+	if err == nil || errors.Is(err, errNotThere) {
+		r.asked.Add(1)
+	}
+	if err == nil {
+		r.had.Add(1)
+	}
 	switch {
 	case errors.Is(err, errNotThere) || ctx.Err() != nil:
 		return nil, compile.Stats{}
@@ -132,16 +154,37 @@ func (r *Remote) take(ctx context.Context, name string, table *compile.Table, id
 		return nil, compile.Stats{}
 	}
 	stats, err := table.Accept(image, id)
-	switch {
-	case err == nil:
+	if err == nil {
 		return image, stats
-	case errors.Is(err, compile.ErrOther) && r.other.Swap(true):
-		return nil, compile.Stats{}
+	}
+	var named *atomic.Bool
+	switch {
 	case errors.Is(err, compile.ErrOther):
+		named = &r.other
+	case errors.Is(err, elfout.ErrNotEhElf): // such as a page that says that there is none
+		named = &r.alien
+	}
+	if named != nil {
+		if named.Swap(true) {
+			return nil, compile.Stats{}
+		}
 		err = fmt.Errorf("%w; such files are built here", err)
 	}
 	p.Note(r.shown()+"/"+filepath.ToSlash(name), fmt.Errorf("not used: %w", err))
 	return nil, compile.Stats{}
+}
+
+// end tells of a cache that had nothing: its address may be wrong.
+func (r *Remote) end(p Progress) {
+	if r != nil && r.asked.Load() > 0 && r.had.Load() == 0 && !r.down.Load() {
+		p.Note(r.shown(), fmt.Errorf("none of %d eh_elfs is there; they are built here", r.asked.Load()))
+	}
+}
+
+// isSlow adds up how much longer than expected answers took, this one of n bytes included, and reports whether it is too much.
+func (r *Remote) isSlow(took time.Duration, n int) bool {
+	took -= remoteExpected * time.Duration(1+n>>20)
+	return time.Duration(r.lost.Add(int64(max(took, 0)))) > remoteLost
 }
 
 // hasFolder reports whether the cache is a folder, and there.

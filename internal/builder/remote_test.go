@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/elfout"
@@ -95,12 +96,33 @@ func TestRemote(t *testing.T) {
 		assert.Empty(t, notes)
 		assert.Equal(t, contents(t, made), contents(t, cache))
 	}
-	// What it lacks is made here, silently.
+	// What it lacks is made here, silently, unless it has nothing: then its address may be wrong.
 	remote, err := NewRemote(server.URL)
 	require.NoError(t, err)
 	_, ended, notes := buildFrom(t, remote, compile.Options{}, objects...)
 	assert.Equal(t, []Status{Built, Built}, ended)
+	assert.Equal(t, []string{server.URL + ": none of 2 eh_elfs is there; they are built here"}, notes)
+	for path := range contents(t, made) {
+		require.NoError(t, os.Remove(filepath.Join(made, path)))
+		break
+	}
+	remote, err = NewRemote(server.URL + "/below/it")
+	require.NoError(t, err)
+	_, ended, notes = buildFrom(t, remote, compile.Options{}, objects...)
+	assert.ElementsMatch(t, []Status{Built, Fetched}, ended)
 	assert.Empty(t, notes)
+}
+
+// TestRemotePages: a server that answers with a page for each file is named once.
+func TestRemotePages(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }))
+	defer server.Close()
+	remote, err := NewRemote(server.URL)
+	require.NoError(t, err)
+	_, ended, notes := buildFrom(t, remote, compile.Options{}, twoObjects(t)...)
+	assert.Equal(t, []Status{Built, Built}, ended)
+	require.Len(t, notes, 1)
+	assert.Contains(t, notes[0], "not used: not an eh_elf: not an ELF file; such files are built here")
 }
 
 // TestRemoteHostile: whatever a server sends, the cache is as if all were built here.
@@ -151,6 +173,17 @@ func TestRemoteHostile(t *testing.T) {
 			assert.Contains(t, notes[0], c.note)
 			assert.NotContains(t, notes[0], "\x1b")
 		})
+	}
+}
+
+// TestRemoteSlow: a server whose answers take long is left alone, one with large files is not.
+func TestRemoteSlow(t *testing.T) {
+	const minute = 60
+	slow, fast := &Remote{}, &Remote{}
+	for i := range 3 * minute {
+		assert.Equal(t, i >= minute, slow.isSlow(2*time.Second, 0), i)
+		assert.False(t, fast.isSlow(20*time.Second, 20<<20))
+		assert.False(t, fast.isSlow(time.Second/2, 0))
 	}
 }
 

@@ -1,8 +1,8 @@
 /*
  * Samples of processor time, for when the kernel's performance events are not available: each
  * thread has a timer on its own processor clock, whose signal interrupts it. The kernel
- * checks such timers only at its ticks, so there are at most HZ samples per second; each
- * counts for the time since the one before.
+ * checks such timers only at its ticks, so at most HZ stacks per second are taken; each
+ * counts as many samples as the timer has expired since the one before.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -33,8 +33,8 @@ static void on_timer(int sig, siginfo_t *info, void *context)
         ehu_regs_of_(&regs, context);
         struct ehr_stack *s = ehr_stack_of_(p, &regs, true);
         if (s) {
-            ehr_add_(&p->taken, 1);
-            ehr_add_(&s->objects, EHR_UNIT);
+            ehr_add_(&p->taken, times);
+            ehr_add_(&s->objects, times * EHR_UNIT);
             ehr_add_(&s->bytes, times * r->interval);
         } else {
             ehr_add_(&p->no_room, 1);

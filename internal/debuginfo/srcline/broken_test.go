@@ -103,7 +103,7 @@ func TestBroken(t *testing.T) {
 func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Open(bytes.NewReader(make([]byte, 64)), Options{})
-	assert.ErrorContains(t, err, "bad magic")
+	assert.ErrorContains(t, err, "not an ELF file")
 
 	p := compile(t, dir, "prog", "-O2", "-gz")
 	run(t, dir, "objcopy", "--strip-debug", p, "none")

@@ -5,13 +5,17 @@ import (
 	"cmp"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 )
 
-// Open is elf.NewFile, with two more errors: where elf.NewFile panics, and for files whose
+// ErrNotELF is about files that begin otherwise than ELF files.
+var ErrNotELF = errors.New("not an ELF file")
+
+// Open is elf.NewFile, with more errors: ErrNotELF, where elf.NewFile panics, and for files whose
 // compressed sections would take more memory than Warranted allows for the bytes that they have in
 // the file.
 func Open(r io.ReaderAt) (f *elf.File, err error) {
@@ -20,6 +24,10 @@ func Open(r io.ReaderAt) (f *elf.File, err error) {
 			f, err = nil, fmt.Errorf("debug/elf: %v", p)
 		}
 	}()
+	var magic [len(elf.ELFMAG)]byte
+	if n, err := r.ReadAt(magic[:], 0); (err == nil || errors.Is(err, io.EOF)) && string(magic[:n]) != elf.ELFMAG {
+		return nil, ErrNotELF
+	}
 	if f, err = elf.NewFile(r); err != nil {
 		return nil, err
 	}

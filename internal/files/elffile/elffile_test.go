@@ -5,6 +5,7 @@ import (
 	"compress/zlib"
 	"debug/elf"
 	"encoding/binary"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -71,6 +72,17 @@ func compressed(t *testing.T, n int, flag bool) []byte {
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	return b.Bytes()
+}
+
+// TestOpenNotELF: the message does not show bytes, and an ELF file that ends early is one.
+func TestOpenNotELF(t *testing.T) {
+	for _, text := range []string{"", "\x7fEL", "root:x:0:0:root"} {
+		_, err := Open(strings.NewReader(text))
+		assert.ErrorIs(t, err, ErrNotELF, "%q", text)
+	}
+	_, err := Open(strings.NewReader(elf.ELFMAG))
+	require.Error(t, err)
+	assert.NotErrorIs(t, err, ErrNotELF)
 }
 
 // TestOpen: the compressed sections of a file are bounded together, and each byte of it counts once.

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/files/regular"
 )
 
 // Options says what to add to the paths.
@@ -232,6 +233,9 @@ func (f *finder) folderFile(argument, path string) {
 	if f.inputs[idOf(path, info)] == nil { // else the file is known already, and only gets another name
 		weight, err := weigh(path, info.Size())
 		switch {
+		case errors.Is(err, regular.ErrSparse): // no program: a disk's image, a database
+			f.skip(path, regular.ErrSparse.Error())
+			return
 		case err != nil:
 			f.problem(path, withoutPath(err))
 			return

@@ -50,6 +50,8 @@ func TestFolder(t *testing.T) {
 	write(t, dir, "text", "#!/bin/sh\n")
 	write(t, dir, "short", "\x7fE")
 	write(t, dir, "empty", "")
+	write(t, dir, "holes", magic)
+	require.NoError(t, os.Truncate(filepath.Join(dir, "holes"), 1<<30))
 	write(t, dir, "old.eh_elf.so", magic)
 	outside := t.TempDir()
 	write(t, outside, "x", magic)
@@ -73,6 +75,7 @@ func TestFolder(t *testing.T) {
 		assert.Equal(t, filepath.Join(dir, "sub/a.eh_elf.so"), res.Inputs[1].Names[0].Target(""))
 		assert.False(t, res.Inputs[0].Given)
 		assert.Equal(t, map[string]string{"text": ReasonNotELF, "short": ReasonNotELF, "empty": ReasonNotELF,
+			"holes":         "a file that is mostly holes",
 			"old.eh_elf.so": ReasonEhElf, "folderlink": ReasonFolderLink, "dangling": ReasonDangling,
 			"loop": ReasonDangling,
 			"fifo": ReasonNotRegular, "fifolink": ReasonNotRegular, "socket": ReasonNotRegular}, skipsOf(res))

@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// Paged returns a reader that keeps pages of a file, up to 256 KB, for callers that read a few
+// Paged returns a reader that keeps pages of a file, up to 512 KB, for callers that read a few
 // bytes here and there. It is safe for concurrent use.
 func Paged(r io.ReaderAt) io.ReaderAt { return &paged{from: r, pages: make(map[int64][]byte)} }
 
 // Sizes of what Paged keeps.
 const (
 	pageSize  = 16 << 10 // bytes
-	mostPages = 16       // then all are dropped
+	mostPages = 32       // then one makes room for the next
 )
 
 // paged is the reader of Paged.
@@ -49,14 +49,23 @@ func (p *paged) page(number int64) ([]byte, error) {
 	if page, ok := p.pages[number]; ok {
 		return page, nil
 	}
-	page := make([]byte, pageSize)
+	page := p.room()
 	n, err := p.from.ReadAt(page, number*pageSize)
 	if n < pageSize && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	if len(p.pages) >= mostPages {
-		clear(p.pages)
-	}
 	p.pages[number] = page[:n]
 	return page[:n], nil
+}
+
+// room returns memory for a page, of any other page if there are many. Dropping all would be worse: the next stack needs most
+// of them again.
+func (p *paged) room() []byte {
+	if len(p.pages) >= mostPages {
+		for number, page := range p.pages {
+			delete(p.pages, number)
+			return page[:pageSize]
+		}
+	}
+	return make([]byte, pageSize)
 }

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"slices"
 	"syscall"
+	"time"
 )
 
 // interruption is the cause of a context that a signal ended.
@@ -16,10 +17,17 @@ type interruption struct{ signal os.Signal }
 // Error says which signal it was.
 func (i interruption) Error() string { return "interrupted: " + i.signal.String() }
 
+// Repeated is the time in which a signal that comes again is the same one: timeout(1) signals its command, and then its
+// process group, which has the command.
+const Repeated = 500 * time.Millisecond
+
 // Context returns a context that ends with the signals that would end the
-// process, so that no partial file is left behind; a second signal then does
-// end it. Ignored signals stay ignored, also in programs that are executed.
-func Context(ctx context.Context) (context.Context, context.CancelFunc) {
+// process, so that no partial file is left behind; a second signal after Repeated
+// does end it. Ignored signals stay ignored, also in programs that are executed.
+func Context(ctx context.Context) (context.Context, context.CancelFunc) { return until(ctx, Repeated) }
+
+// until is Context with another time for repeated signals.
+func until(ctx context.Context, repeated time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
 	if len(signals) > 0 { // Notify without signals means all
@@ -28,8 +36,9 @@ func Context(ctx context.Context) (context.Context, context.CancelFunc) {
 		go func() {
 			select {
 			case s := <-arrived:
-				signal.Stop(arrived) // the next one ends the process
 				cancel(interruption{s})
+				time.Sleep(repeated)
+				signal.Stop(arrived) // the next one ends the process
 			case <-ctx.Done():
 				signal.Stop(arrived)
 			}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -172,5 +171,14 @@ func cgroupOf(text string) (path string) {
 // 64 hexadecimal digits of the ID: .../docker-ID.scope, .../cri-containerd-ID.scope, .../docker/ID. Groups inside the container's
 // may follow.
 func ContainerID(cgroup string) string {
-	return regexp.MustCompile(`[0-9a-f]{64}`).FindString(cgroup)
+	const size = 64
+	digits := 0 // in a row
+	for i := range len(cgroup) {
+		if !strings.ContainsRune("0123456789abcdef", rune(cgroup[i])) {
+			digits = 0
+		} else if digits++; digits == size {
+			return cgroup[i+1-size : i+1]
+		}
+	}
+	return ""
 }

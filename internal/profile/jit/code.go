@@ -1,10 +1,11 @@
-// Package jit finds the callers of code that programs make while they run: by the unwind information that run-time compilers write
+// Package jit finds the callers of code without tables, mostly made while programs run: by the unwind information that run-time compilers write
 // into jitdump files, and by the code itself.
 package jit
 
 import (
 	"bytes"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,7 +26,7 @@ type Code struct {
 	Limits *Limits
 
 	mu      sync.Mutex // for what is below
-	dump    *dump      // nil: none was met
+	dumps   []*dump    // the process's own first, then those of processes that it comes from by fork
 	pages   map[uint64]*page
 	fetched []byte          // room for a page
 	seen    map[uint64]bool // room for follow
@@ -54,12 +55,19 @@ func IsDump(name string, pid int32) bool {
 	return ok && number == strconv.Itoa(int(pid))+".dump"
 }
 
+// mostDumps bounds the jitdump files of a process.
+const mostDumps = 4
+
 // AddDump says that the process has mapped its jitdump file.
 func (c *Code) AddDump(path string, pid int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.dump == nil {
-		c.dump = &dump{path: path, pid: pid, open: c.Limits.open()}
+	if len(c.dumps) == 0 || c.dumps[0].pid != pid {
+		c.dumps = slices.Insert(c.dumps, 0, &dump{path: path, pid: pid, open: c.Limits.open()})
+		if len(c.dumps) > mostDumps {
+			c.dumps[mostDumps].close()
+			c.dumps = c.dumps[:mostDumps]
+		}
 	}
 }
 
@@ -68,8 +76,8 @@ func (c *Code) Fork(read func(addr uint64, b []byte) int) *Code {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	child := &Code{Read: read, Limits: c.Limits}
-	if c.dump != nil {
-		child.dump = &dump{path: c.dump.path, pid: c.dump.pid, open: c.Limits.open()}
+	for _, d := range c.dumps {
+		child.dumps = append(child.dumps, &dump{path: d.path, pid: d.pid, open: c.Limits.open()})
 	}
 	return child
 }
@@ -93,8 +101,8 @@ func (c *Code) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pages, c.fetched, c.seen = nil, nil, nil
-	if c.dump != nil {
-		c.dump.close()
+	for _, d := range c.dumps {
+		d.close()
 	}
 }
 
@@ -102,8 +110,8 @@ func (c *Code) Close() {
 func (c *Code) Step(regs *abi.Regs, mem *ehelf.Memory) (status abi.Status, guessed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.dump != nil {
-		if status := c.dump.step(regs, mem); status != abi.StatusNoInfo {
+	for _, d := range c.dumps {
+		if status := d.step(regs, mem); status != abi.StatusNoInfo {
 			return status, false
 		}
 	}
@@ -212,17 +220,25 @@ func (c *Code) page(addr uint64) *page {
 	return p
 }
 
-// fetch reads code of the process, or of its jitdump file if that has ended.
+// fetch reads code of the process, or of its jitdump files if that has ended, with traps between their pieces.
 func (c *Code) fetch(at uint64, b []byte) int {
 	if c.Read != nil {
 		if n := c.Read(at, b); n > 0 {
 			return n
 		}
 	}
-	if c.dump != nil {
-		return c.dump.read(at, b)
+	const trap = 0xcc // int3
+	for i := range b {
+		b[i] = trap
 	}
-	return 0
+	some := 0
+	for _, d := range slices.Backward(c.dumps) {
+		some += d.read(at, b)
+	}
+	if some == 0 {
+		return 0
+	}
+	return len(b)
 }
 
 // read copies code from pages, and returns how many bytes there are.

@@ -106,12 +106,8 @@ func (d *dump) table(c *symbols.JITCode) codeTable {
 	return t
 }
 
-// read reads code that the file has, with traps between its pieces. It returns 0 if the file has none at these addresses.
+// read puts code that the file has for these addresses into b, and returns how many bytes that are.
 func (d *dump) read(addr uint64, b []byte) int {
-	const trap = 0xcc // int3
-	for i := range b {
-		b[i] = trap
-	}
 	some := 0
 	for n := 0; n < len(b) && d.file != nil; {
 		at := addr + uint64(n)
@@ -126,10 +122,7 @@ func (d *dump) read(addr uint64, b []byte) int {
 		}
 		some, n = some+got, n+got
 	}
-	if some == 0 {
-		return 0
-	}
-	return len(b)
+	return some
 }
 
 // close closes the file.

@@ -36,6 +36,7 @@ var calleeSaved = [...]x86.Reg{x86.RBX, x86.RBP, x86.R12, x86.R13, x86.R14, x86.
 // Bounds on following code from one address.
 const (
 	mostSteps  = 1500 // instructions
+	mostStrict = 4000 // the same where only a proven row counts
 	enough     = 500  // if so many have led to a return, others are not looked for
 	enoughOf2  = 100  // the same for two returns that agree
 	mostStores = 64
@@ -54,35 +55,28 @@ type store struct{ place, what value }
 
 // follower follows code from an address.
 type follower struct {
-	read  func(addr uint64, b []byte) int
-	ways  []way
-	seen  map[uint64]bool
-	steps int
-	row   *row
-	tail  *row // by a tail call; it counts if there is no return
-	ends  int  // returns
-	lost  bool // a way was not followed to a return
-	bad   bool // returns contradict
+	read   func(addr uint64, b []byte) int
+	ways   []way
+	seen   map[uint64]bool
+	steps  int
+	strict bool // see followStrict
+	row    *row
+	tail   *row // by a tail call; it counts if there is no return
+	ends   int  // returns
+	lost   bool // a way was not followed to a return
+	bad    bool // returns contradict
 }
 
 // follow finds the caller of the function that holds an address, which is a place in it that will be reached: it follows the code to
 // returns. The caller's pc is what they return to. It returns nil if none is found. seen is a map to use.
 func follow(pc uint64, read func(addr uint64, b []byte) int, seen map[uint64]bool) *row {
-	clear(seen)
-	f := follower{read: read, seen: seen}
-	first := way{pc: pc}
-	for i := range first.regs {
-		first.regs[i] = value{entry, x86.Reg(i), 0}
-	}
-	f.ways = append(f.ways, first)
+	f := newFollower(pc, read, seen)
 	for len(f.ways) > 0 && !f.bad && (f.row == nil || !f.row.interpreted) {
 		if f.steps > mostSteps || f.steps > enough && f.ends > 0 || f.steps > enoughOf2 && f.ends > 1 {
 			f.lost = true
 			break
 		}
-		w := f.ways[len(f.ways)-1]
-		f.ways = f.ways[:len(f.ways)-1]
-		f.walk(&w)
+		f.next()
 	}
 	if f.bad {
 		return nil
@@ -94,13 +88,44 @@ func follow(pc uint64, read func(addr uint64, b []byte) int, seen map[uint64]boo
 	return f.row
 }
 
+// followStrict is follow along ways that call nothing, of which there must be one: a call may be one that never returns, behind
+// which other code lies. It returns nil unless all such ways lead to returns that agree.
+func followStrict(pc uint64, read func(addr uint64, b []byte) int, seen map[uint64]bool) *row {
+	f := newFollower(pc, read, seen)
+	f.strict = true
+	for len(f.ways) > 0 && !f.bad && !f.lost {
+		f.next()
+	}
+	if f.bad || f.lost {
+		return nil
+	}
+	return f.row
+}
+
+// newFollower returns a follower with one way, from pc on.
+func newFollower(pc uint64, read func(addr uint64, b []byte) int, seen map[uint64]bool) *follower {
+	clear(seen)
+	first := way{pc: pc}
+	for i := range first.regs {
+		first.regs[i] = value{entry, x86.Reg(i), 0}
+	}
+	return &follower{read: read, seen: seen, ways: []way{first}}
+}
+
+// next follows the last way that was found.
+func (f *follower) next() {
+	w := f.ways[len(f.ways)-1]
+	f.ways = f.ways[:len(f.ways)-1]
+	f.walk(&w)
+}
+
 // walk follows one way to its end.
 func (f *follower) walk(w *way) {
 	var buf [15]byte
 	var in x86.Inst
 	for !f.seen[w.pc] {
 		f.seen[w.pc] = true
-		if f.steps++; f.steps > mostSteps {
+		if f.steps++; f.steps > mostSteps && (!f.strict || f.steps > mostStrict) {
 			f.lost = true
 			return
 		}
@@ -132,6 +157,10 @@ func (f *follower) walk(w *way) {
 			f.lost = true
 			return
 		default:
+			if f.strict && in.Op == x86.OpCALL {
+				return
+			}
+			f.lost = f.lost || f.strict && in.Op == x86.OpSYSCALL
 			w.exec(&in)
 		}
 		if len(w.stores) > mostStores {

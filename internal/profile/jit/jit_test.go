@@ -222,6 +222,20 @@ func TestTables(t *testing.T) {
 	}
 }
 
+// TestForkDumps: of the dumps of the processes that it comes from, a process has the nearest.
+func TestForkDumps(t *testing.T) {
+	c := &Code{Limits: NewFileLimits(1)}
+	for pid := int32(1); pid < 10; pid++ {
+		c.AddDump("/tmp/dump", pid)
+		c.AddDump("/tmp/dump", pid)
+		c = c.Fork(nil)
+	}
+	require.Len(t, c.dumps, mostDumps)
+	for i, d := range c.dumps {
+		assert.Equal(t, int32(9-i), d.pid)
+	}
+}
+
 // TestReturns: code is returned to after calls, and where HotSpot's interpreter goes on.
 func TestReturns(t *testing.T) {
 	c := Code{Read: code(`ffd1 90 c3 488b65f0 41ff24da`).read}

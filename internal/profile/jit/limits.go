@@ -1,6 +1,7 @@
 package jit
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -25,6 +26,11 @@ const (
 // NewLimits returns limits with so many jitdump files that may be open.
 func NewLimits(files int) *Limits {
 	return &Limits{files: symbols.NewOpenFiles(files), left: mostFollowed, counted: time.Now()}
+}
+
+// NewFileLimits returns limits of the open jitdump files alone.
+func NewFileLimits(files int) *Limits {
+	return &Limits{files: symbols.NewOpenFiles(files), left: math.MaxInt}
 }
 
 // open returns what bounds the open files.

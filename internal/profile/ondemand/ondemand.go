@@ -20,6 +20,7 @@ import (
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/analysis/synth"
 	"github.com/ehasm/ehasm/internal/files/trust"
+	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/prove"
 	"github.com/ehasm/ehasm/unwind"
 )
@@ -34,6 +35,7 @@ type Maker struct {
 	ended  atomic.Bool // no more rows are made from code
 	made   int64       // bytes of the files for which rows were made; with Background; making is held
 	begun  time.Time
+	limits *jit.Limits
 
 	mu    sync.Mutex
 	spent time.Duration    // making rows from code
@@ -62,7 +64,7 @@ func New(opt Options) *Maker {
 			return err
 		}
 	}
-	return &Maker{opt: opt, wants: map[string]error{}, begun: time.Now()}
+	return &Maker{opt: opt, wants: map[string]error{}, begun: time.Now(), limits: jit.NewLimits(0)}
 }
 
 // End says that unwinding is over: no more rows are made from code.
@@ -104,7 +106,14 @@ func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwi
 		rows.MakeParts(parts.At)
 		estimated += parts.EstimatedRows()
 	}
-	s.making, s.rows, s.worth = &d.making, rows, stepsPerRow*int64(cmp.Or(estimated, madeRows))
+	if d.opt.Source == dwarfcfa.SourceAuto {
+		s.code = &jit.File{Limits: d.limits, Read: func(addr uint64, b []byte) int { return object.ReadImage(dwarfcfa.Addr(addr), b) }}
+	}
+	steps := stepsPerRow
+	if d.opt.Background {
+		steps = stepsPerRowCold
+	}
+	s.making, s.rows, s.worth = &d.making, rows, int64(steps*cmp.Or(estimated, madeRows))
 	return nil, s, nil
 }
 
@@ -148,9 +157,9 @@ func madeSection(object *dwarfcfa.Object) *dwarfcfa.Section {
 	return made.Section(object.Name())
 }
 
-// stepsPerRow is how many steps by rows on demand (about 100 ns each) take as long as
-// compiling a row (about 250 ns).
-const stepsPerRow = 3
+// stepsPerRow is how many steps by rows on demand (about 100 ns each) take as long as compiling a row (about 250 ns). While a
+// program is recorded, it has filled the processor's caches since the last sample, and a step takes 0.5 to 1 us.
+const stepsPerRow, stepsPerRowCold = 3, 1
 
 // madeRows is the estimated number of rows of an object that has no rows: the true
 // number is known only once they are made.
@@ -159,8 +168,9 @@ const madeRows = 1000
 // rowStepper takes steps by rows on demand.
 type rowStepper struct {
 	rows  *dwarfcfa.LazyTable
-	worth int64  // steps
-	note  func() // called when it has taken as many
+	code  *jit.File // for pcs without a row, also while rows are made from code; nil: a section was asked for
+	worth int64     // steps
+	note  func()    // called when it has taken as many
 	taken atomic.Int64
 
 	making   *sync.Mutex // for what is below
@@ -181,7 +191,11 @@ func (s *rowStepper) Release() {
 }
 
 func (s *rowStepper) Step(regs *abi.Regs, mem *ehelf.Memory, bias uint64) abi.Status {
-	return s.rows.Step(regs, mem, bias)
+	status := s.rows.Step(regs, mem, bias)
+	if status != abi.StatusNoInfo || s.code == nil {
+		return status
+	}
+	return s.code.Step(regs, mem, bias)
 }
 
 func (s *rowStepper) Took(steps int) bool {

@@ -2,12 +2,20 @@ package ondemand
 
 import (
 	"context"
+	"debug/elf"
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/internal/builder"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestRowStepperTook counts up to the number of steps that are worth compiling.
@@ -55,4 +63,42 @@ func TestFillCacheInTime(t *testing.T) {
 	light, heavy := splitBySize([]string{"/bin/true", libc, "/nowhere"})
 	assert.Equal(t, []string{"/bin/true"}, light)
 	assert.Equal(t, []string{libc, "/nowhere"}, heavy)
+}
+
+// TestWithoutRows: code without a row is followed to its return where no rows are made from it.
+func TestWithoutRows(t *testing.T) {
+	dir := t.TempDir()
+	src, lib := filepath.Join(dir, "leaf.s"), filepath.Join(dir, "leaf.so")
+	require.NoError(t, os.WriteFile(src, []byte(`
+	.globl leaf
+leaf:	sub $24, %rsp
+	nop
+	add $24, %rsp
+	ret
+	.section .note.GNU-stack,"",@progbits
+`), 0o666))
+	out, err := exec.Command("gcc", "-shared", "-nostdlib", "-o", lib, src).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	f, err := elf.Open(lib)
+	require.NoError(t, err)
+	defer f.Close()
+	symbols, err := f.DynamicSymbols()
+	require.NoError(t, err)
+	file, err := os.Open(lib)
+	require.NoError(t, err)
+	defer file.Close()
+	st, err := file.Stat()
+	require.NoError(t, err)
+	d := New(Options{Background: true})
+	d.End() // no rows are made
+	_, stepper, err := d.Prepare(lib, file, st.Size())
+	require.NoError(t, err)
+	const bias, sp, size, back = 0x10000, 0x7000, 4, 0x123
+	memory := ehelf.Memory{Lo: sp, Bytes: make([]byte, 64)}
+	binary.LittleEndian.PutUint64(memory.Bytes[24:], back)
+	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
+	regs.Reg[abi.RIP], regs.Reg[abi.RSP] = symbols[0].Value+size+bias, sp
+	require.Equal(t, abi.StatusOK, stepper.Step(&regs, &memory, bias))
+	assert.Equal(t, uint64(back), regs.Reg[abi.RIP])
+	assert.Equal(t, uint64(sp+32), regs.Reg[abi.RSP])
 }

@@ -118,7 +118,7 @@ int main(void) { return _ZN2ns4calcEi(2); }
 		"kprobe:f+x":                      "want kprobe:FUNCTION",
 		"uprobe:" + program:               "want uprobe:FILE:FUNCTION",
 		"uprobe:/no/such/file:f":          "no such file",
-		"uprobe:" + source + ":main":      "bad magic",
+		"uprobe:" + source + ":main":      "not an ELF file",
 		"uprobe:" + dir + ":main":         dir,
 		"uprobe:" + program + ":no":       "no function no",
 		"uprobe:" + program + ":ns::over": "2 functions ns::over: want an address, such as 0x",

@@ -103,7 +103,9 @@ func (o *Options) sampleAttr(e *Event, user bool, ring int) *perfevent.Attr {
 	// A user who may not see the kernel gets empty call chains: without any, perf script and
 	// ehasm script take a recording for one of addresses, not of stacks.
 	a.Sample_type |= uint64(perfdata.SampleCallchain)
-	a.Bits |= unix.PerfBitExcludeCallchainUser
+	if o.Raw != nil || o.Pointers == unwind.Never { // in a raw file, perf script would show the frames twice
+		a.Bits |= unix.PerfBitExcludeCallchainUser
+	}
 	if user {
 		a.Bits |= unix.PerfBitExcludeCallchainKernel
 	}

@@ -74,6 +74,7 @@ type mappedFiles struct {
 	frameAddrs map[*unwind.Object][]uint64  // link-time addresses in the frames of earlier tables, and of released objects
 	tried      map[*unwind.Object]int32     // the last process in which the file of one was looked for in vain
 	files      map[*unwind.Object]*os.File  // of objects that this mount namespace does not have
+	root       uint64                       // device of the root file system
 	made       *jit.Limits                  // of code made at run time
 	ids        map[fileKey][]byte
 	latest     map[objectKey]uint64 // generations, by the name and inode of files without build-id
@@ -82,7 +83,7 @@ type mappedFiles struct {
 func newMappedFiles(objects *unwind.Objects) mappedFiles {
 	return mappedFiles{objects: objects, known: make(map[objectKey]*unwind.Object), most: manyObjects,
 		frameAddrs: make(map[*unwind.Object][]uint64), tried: make(map[*unwind.Object]int32), files: make(map[*unwind.Object]*os.File),
-		made: jit.NewLimits(mostDumps), ids: make(map[fileKey][]byte), latest: make(map[objectKey]uint64)}
+		root: rootDevice(), made: jit.NewLimits(mostDumps), ids: make(map[fileKey][]byte), latest: make(map[objectKey]uint64)}
 }
 
 // keepGone is how many threads are remembered after their exit, since samples may

@@ -313,3 +313,18 @@ func (p *Profile) Stats(writing time.Duration) *Stats {
 	}
 	return s
 }
+
+// Add adds the figures of another profile. Stacks that both have count twice.
+func (s *Stats) Add(d *Stats) {
+	s.Counts.add(&d.Counts)
+	s.Seconds += d.Seconds
+	s.Stacks += d.Stacks
+	s.Nodes += d.Nodes
+	s.Writing += d.Writing
+	if s.Ends == nil {
+		s.Ends = make(map[string]uint64)
+	}
+	for end, n := range d.Ends {
+		s.Ends[end] += n
+	}
+}

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -153,10 +152,7 @@ func TestOffCPU(t *testing.T) {
 	_, err = fmt.Sscan(string(b), &nap, &wait)
 	require.NoError(t, err)
 	got := map[string]int{}
-	for line := range strings.Lines(text(t, p, "folded")) {
-		stack, count, _ := strings.Cut(strings.TrimSpace(line), " ")
-		n, err := strconv.Atoi(count)
-		require.NoError(t, err)
+	for stack, n := range testtool.Folded(t, text(t, p, "folded")) {
 		for _, name := range []string{"nap", "hold"} {
 			if strings.Contains(stack, ";"+name+";") {
 				got[name] += n
@@ -171,19 +167,25 @@ func TestOffCPU(t *testing.T) {
 }
 
 const sleeper = `
+#include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 #include <sys/wait.h>
 static long now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000 + t.tv_nsec / 1000; }
 static void rest(void) { struct timespec t = {0, 5000000}; nanosleep(&t, 0); }
 void nap(void) { for (int i = 0; i < 10; i++) rest(); }
+static void blocked(void) { /* waits until the parent waits */
+	char name[32], stat[256] = ""; snprintf(name, sizeof name, "/proc/%d/stat", getppid());
+	do { int fd = open(name, O_RDONLY); read(fd, stat, sizeof stat - 1); close(fd); } while (!strstr(stat, ") S "));
+}
 void hold(int fd) { char c; while (read(fd, &c, 1) == 1); }
 int main(void) {
 	long a = now(); nap(); long b = now();
 	int p[2]; if (pipe(p)) return 1;
 	long c = now();
-	if (fork() == 0) { for (int i = 0; i < 10; i++) { rest(); write(p[1], "x", 1); } _exit(0); }
+	if (fork() == 0) { for (int i = 0; i < 10; i++) { blocked(); rest(); write(p[1], "x", 1); } _exit(0); }
 	close(p[1]); hold(p[0]); long d = now();
 	wait(0); printf("%ld %ld\n", b - a + 1, d - c + 1);
 }

@@ -31,6 +31,7 @@ const (
 // refiller reads the rest of stacks.
 type refiller struct {
 	memory []byte // the copy, followed by what was read later
+	sizes  []int  // see sizesFor
 	clock  clock
 }
 
@@ -43,7 +44,7 @@ var restSizes = [...]int{16 << 10, longRest, 256 << 10, 1 << 20, 8 << 20}
 
 const (
 	longRest   = 64 << 10
-	longerRoom = 512 << 10 // of memory that is not kept
+	longerRoom = 2 << 20 // of memory that is not kept
 )
 
 // outer is a thread's last whole stack, outermost frame first. It is empty until one is long.
@@ -108,7 +109,7 @@ func (o *outer) confirms(c *copied, f *frameStack, from int) bool {
 // complete walks on behind the end of a stack's copy, in the memory of the process. It returns the stack unchanged if what
 // it finds is not confirmed to be the rest.
 func (u *unwinder) complete(c *copied, f frameStack, th *thread) frameStack {
-	all, ok := u.readRest(c)
+	all, ok := u.readRest(c, &th.outer)
 	read, err := u.refiller.clock.now()
 	if !ok || err != nil {
 		f.refill = changed
@@ -124,8 +125,25 @@ func (u *unwinder) complete(c *copied, f frameStack, th *thread) frameStack {
 	return all
 }
 
+// sizesFor returns how many bytes behind a copy are read. If the thread's last whole stack ended there, that much comes first:
+// one read instead of several.
+func (r *refiller) sizesFor(c *copied, o *outer) []int {
+	const most, outermost = 1 << 20, 4 << 10 // the bytes of the outermost frame are not known
+	first := o.sp - c.end()
+	if len(o.frames) == 0 || first > most {
+		return restSizes[:]
+	}
+	r.sizes = append(r.sizes[:0], int(first)+outermost)
+	for _, size := range restSizes {
+		if size > r.sizes[0] {
+			r.sizes = append(r.sizes, size)
+		}
+	}
+	return r.sizes
+}
+
 // readRest walks over the copy and the memory behind it. It returns false if the stack is not whole there.
-func (u *unwinder) readRest(c *copied) (f frameStack, ok bool) {
+func (u *unwinder) readRest(c *copied, o *outer) (f frameStack, ok bool) {
 	r := &u.refiller
 	copied, frames := len(c.memory.Bytes), 0
 	r.memory = append(r.memory[:0], c.memory.Bytes...)
@@ -134,8 +152,8 @@ func (u *unwinder) readRest(c *copied) (f frameStack, ok bool) {
 			r.memory = nil
 		}
 	}()
-	for _, size := range restSizes {
-		if size > longRest && len(f.pcs) == frames {
+	for i, size := range r.sizesFor(c, o) {
+		if i > 0 && size > longRest && len(f.pcs) == frames {
 			return f, false
 		}
 		have := len(r.memory)

@@ -7,12 +7,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/stretchr/testify/assert"
@@ -71,14 +71,11 @@ func TestRefill(t *testing.T) {
 	p := recordUntil(t, opt, exec.Command(bin), func(c *Counts) bool { return c.Completed >= enough || c.Samples >= atMost })
 	right := 0
 	want := ";main" + strings.Repeat(";down", deepCalls) + ";work"
-	for line := range strings.Lines(text(t, p, "folded")) {
-		stack, count, _ := strings.Cut(line, " ")
+	for stack, n := range testtool.Folded(t, text(t, p, "folded")) {
 		if !strings.Contains(stack, ";work") || strings.Contains(stack, "[truncated]") {
 			continue
 		}
-		n, err := strconv.Atoi(strings.TrimSpace(count))
-		require.NoError(t, err)
-		assert.True(t, strings.HasPrefix(stack, "deep;_start;__libc_start_main") && strings.Contains(stack+";", want+";"), "%s", line)
+		assert.True(t, strings.HasPrefix(stack, "deep;_start;__libc_start_main") && strings.Contains(stack+";", want+";"), "%s", stack)
 		right += n
 	}
 	assert.GreaterOrEqual(t, right, enough)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/ehasm/ehasm/unwind"
@@ -24,11 +25,14 @@ const (
 	releaseParts = 100
 )
 
-// An object is released so long after it was last mapped, as it may be executed again, or if so many others are waiting
-// for that.
+// An object is released so long after it was last mapped, as it may be executed again, or if so many others, with so many
+// bytes of their files, are waiting for that. What is not on the root file system is released early: a file that is kept
+// open keeps others from unmounting its file system.
 const (
-	idleTime = 4 * time.Second
-	mostIdle = 8
+	idleTime      = time.Minute
+	idleTimeOther = 4 * time.Second
+	mostIdle      = 48
+	mostIdleBytes = 512 << 20
 )
 
 // manyReleased is after how many releases the objects themselves are forgotten. If one of them is mapped again then, it
@@ -130,11 +134,48 @@ func (t *tracker) idle(now time.Time) (list []*unwind.Object) {
 	}
 	t.unmapped = since
 	slices.SortFunc(list, func(a, b *unwind.Object) int { return since[b].Compare(since[a]) })
-	keep := 0
-	for keep < min(len(list), mostIdle) && now.Sub(since[list[keep]]) < idleTime {
-		keep++
+	room := idleRoom{mostIdle, mostIdleBytes}
+	return slices.DeleteFunc(list, func(o *unwind.Object) bool {
+		limit, size := t.idleTime(o)
+		return now.Sub(since[o]) < limit && room.take(size)
+	})
+}
+
+// idleRoom is how many objects, and bytes of their files, may still wait to be released.
+type idleRoom struct {
+	objects int
+	bytes   int64
+}
+
+// take makes the room smaller by an object. It reports false if there is not as much.
+func (r *idleRoom) take(bytes int64) bool {
+	if r.objects == 0 || bytes > r.bytes {
+		return false
 	}
-	return list[keep:]
+	r.objects--
+	r.bytes -= bytes
+	return true
+}
+
+// idleTime returns after what time an object is released, and the size of its file in bytes.
+func (t *tracker) idleTime(o *unwind.Object) (time.Duration, int64) {
+	info := o.Info()
+	if info == nil {
+		return idleTimeOther, 0
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Dev == t.root && t.files[o] == nil {
+		return idleTime, info.Size()
+	}
+	return idleTimeOther, info.Size()
+}
+
+// rootDevice returns the number of the root file system's device; 0: it is not known.
+func rootDevice() uint64 {
+	var st syscall.Stat_t
+	if syscall.Stat("/", &st) != nil {
+		return 0
+	}
+	return st.Dev
 }
 
 // mappedNow returns the objects that processes have mapped.

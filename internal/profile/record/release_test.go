@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -86,13 +87,20 @@ func TestRelease(t *testing.T) {
 		require.NoError(t, os.Remove(path))
 		assert.LessOrEqual(t, len(tr.processes), 2)
 	}
-	needed := 0
-	for _, o := range objects.All() {
-		if o.Needed() {
-			needed++
+	needed := func() (n int) {
+		for _, o := range objects.All() {
+			if o.Needed() {
+				n++
+			}
 		}
+		return n
 	}
-	assert.LessOrEqual(t, needed, mostIdle+2)
+	assert.LessOrEqual(t, needed(), mostIdle+2)
+	for range 2 {
+		now = now.Add(idleTime)
+		s.release(now)
+	}
+	assert.Zero(t, needed())
 	var frames []*Frame
 	cache := names.NewCache(nil)
 	for i := range s.part.table.Stacks {
@@ -149,5 +157,39 @@ func TestReleaseAgain(t *testing.T) {
 		for at, want := range want {
 			assert.Equal(t, want, name(m, at))
 		}
+	}
+}
+
+// TestIdleTime: what keeps a file system busy is released early.
+func TestIdleTime(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	largeFile(t, file)
+	var st syscall.Stat_t
+	require.NoError(t, syscall.Stat(file, &st))
+	tr := newTracker(unwind.NewObjects(unwind.Options{}))
+	o := tr.object(1<<30, file, nil, inode{}, 0, 0)
+	is := func(want time.Duration) {
+		t.Helper()
+		got, size := tr.idleTime(o)
+		assert.Equal(t, want, got)
+		assert.Equal(t, st.Size, size)
+	}
+	tr.root = st.Dev
+	is(idleTime)
+	tr.root++
+	is(idleTimeOther)
+	tr.root = st.Dev
+	tr.files[o] = os.Stdin // the file is in another mount namespace
+	is(idleTimeOther)
+}
+
+// TestIdleRoom: neither many files nor large ones wait together.
+func TestIdleRoom(t *testing.T) {
+	r := idleRoom{objects: 3, bytes: 100}
+	for _, c := range []struct {
+		bytes int64
+		fits  bool
+	}{{60, true}, {41, false}, {40, true}, {1, false}, {0, true}, {0, false}} {
+		assert.Equal(t, c.fits, r.take(c.bytes), "%d", c.bytes)
 	}
 }

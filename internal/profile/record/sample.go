@@ -25,7 +25,7 @@ func (s *Session) sample(r *perfdata.Sample, raw []byte, next *ahead) {
 	p, maps := s.tracker.sampled(r.PID)
 	stack := Stack{Comm: s.tracker.commID(th.comm), PID: r.PID, End: stackfmt.NoUserStack,
 		Labels: s.labeler.number(s.tracker, r.PID, r.TID, r.CPU, p.space), Event: s.numbers[r.ID]}
-	s.kernel = kernelPart(s.kernel[:0], r)
+	s.kernel = chainPart(s.kernel[:0], r, perfdata.ModeKernel)
 	var user frameStack
 	switch {
 	case r.UserRegs.ABI == perfdata.ABI32:
@@ -89,13 +89,13 @@ func (s *Session) count(one Sample) {
 	}
 }
 
-// kernelPart appends the kernel's addresses of a sample's call chain.
-func kernelPart(list []uint64, r *perfdata.Sample) []uint64 {
+// chainPart appends those addresses of a sample's call chain that are of a mode.
+func chainPart(list []uint64, r *perfdata.Sample, of perfdata.CPUMode) []uint64 {
 	mode := r.Mode()
 	for _, ip := range r.Callchain {
 		if next, marker := perfdata.ContextMode(ip); marker {
 			mode = next
-		} else if mode == perfdata.ModeKernel {
+		} else if mode == of {
 			list = append(list, ip)
 		}
 	}
@@ -125,6 +125,8 @@ func (s *Session) userPart(r *perfdata.Sample, th *thread, maps *unwind.Maps, ne
 		s.part.counts.Long++
 	}
 	f := s.unwinder.walk(&c, th)
+	s.pointers = chainPart(s.pointers[:0], r, perfdata.ModeUser)
+	s.unwinder.follow(&c, &f, s.pointers)
 	next.learn(&c.memory, f.extent(&c), f.pcs)
 	s.part.counts.walked(&f)
 	if s.opt.Refill {

@@ -41,7 +41,8 @@ type Session struct {
 	releaseAt time.Time        // see release
 	now       uint64           // of the round, ns of CLOCK_MONOTONIC
 	numbers   map[uint64]uint8 // see opened.eventNumbers
-	kernel    []uint64         // see kernelPart
+	kernel    []uint64         // see chainPart
+	pointers  []uint64         // frames that the kernel has found by frame pointer
 	words     []uint64         // see Table.hash
 	calls     []uint64         // see instructions
 }

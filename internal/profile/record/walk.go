@@ -50,6 +50,7 @@ type unwinder struct {
 	longer   room // for a stack that is walked again, with more memory
 	refills  bool // complete stacks
 	refiller refiller
+	ends     ends
 }
 
 // room holds the frames of a stack.
@@ -59,7 +60,7 @@ type room struct {
 }
 
 func newUnwinder(o *Options) unwinder {
-	u := unwinder{refills: o.Refill, refiller: refiller{clock: newClock()}}
+	u := unwinder{refills: o.Refill, refiller: refiller{clock: newClock()}, ends: ends{seen: make(map[place]bool)}}
 	u.room.pcs, u.longer.pcs = make([]uint64, o.MaxStack), make([]uint64, o.MaxStack)
 	u.walker.FramePointers, u.walker.OnObject = o.Pointers, o.OnObject
 	return u

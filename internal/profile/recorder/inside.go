@@ -221,7 +221,7 @@ func (r *inside) write(h *host, used time.Duration) *record.Profile {
 	if !r.opt.Run.Quiet {
 		p.Text(c.Stderr())
 	}
-	r.tellRest(p, took)
+	r.tellRest(p.Stats(took))
 	if !whole {
 		return nil
 	}

@@ -30,12 +30,12 @@ type parts struct {
 	done   sync.WaitGroup
 	usage  *usage
 	size   atomic.Int64 // of the profiles that wait, or are being written
+	took   atomic.Int64 // ns, to write or send profiles
 
 	// Of the goroutine that records.
-	begun   time.Time
-	kept    []*record.Profile
-	samples uint64 // of all parts
-	lost    uint64
+	begun time.Time
+	kept  []*record.Profile
+	all   record.Stats // of all parts
 }
 
 // flightParts is the number of parts in which --flight drops old samples.
@@ -134,8 +134,7 @@ func (s *parts) each() func() {
 func (s *parts) take() *record.Profile {
 	p := s.r.session.Take()
 	p.Command = s.r.title()
-	s.samples += p.Counts.Samples
-	s.lost += p.Counts.Lost
+	s.all.Add(p.Stats(0))
 	return p
 }
 
@@ -173,6 +172,8 @@ func (s *parts) send(p *record.Profile) {
 // write writes a profile under a name with its time.
 func (s *parts) write(p *record.Profile) {
 	defer debug.FreeOSMemory() // what was read of files to write it, and since the last time
+	begin := time.Now()
+	defer func() { s.took.Add(int64(time.Since(begin))) }()
 	opt := s.r.nameOptions()
 	opt.Symbols = s.r.names
 	names := symbolize.New(opt) // code compiled at run time has other names by now

@@ -13,6 +13,7 @@ import (
 	"github.com/ehasm/ehasm/internal/profile/record"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // talk is a console that keeps what it is told.
@@ -45,9 +46,11 @@ func TestStuck(t *testing.T) {
 	var out talk
 	s := &parts{r: &run{opt: &Options{}, c: &out}, todo: make(chan *record.Profile)}
 	written, release, ended := make(chan int), make(chan struct{}), make(chan struct{})
+	stuck := make(chan struct{}, mostStuck)
 	go func() {
 		s.writeAll(func(p *record.Profile) {
 			if p.Weigh == 0 {
+				stuck <- struct{}{}
 				<-release
 			}
 			written <- int(p.Weigh)
@@ -57,20 +60,31 @@ func TestStuck(t *testing.T) {
 	s.todo <- &record.Profile{}
 	s.todo <- &record.Profile{Weigh: 1}
 	assert.Equal(t, 1, <-written)
-	for range mostStuck - 1 {
+	dropped := 1 - mostStuck
+	for ; len(stuck) < mostStuck; dropped++ { // also one for which the last written made no room yet
 		s.todo <- &record.Profile{}
 	}
-	s.todo <- &record.Profile{Weigh: 2} // dropped
+	s.todo <- &record.Profile{Weigh: 2}
+	dropped++
+	require.Eventually(t, func() bool {
+		return dropped == strings.Count(out.text(), "a profile is dropped: 4 before it are still not written")
+	}, time.Minute, time.Millisecond)
 	close(release)
 	for range mostStuck {
 		assert.Zero(t, <-written)
 	}
-	s.todo <- &record.Profile{Weigh: 3}
-	assert.Equal(t, 3, <-written)
+	assert.Eventually(t, func() bool { // until those have made room
+		s.todo <- &record.Profile{Weigh: 3}
+		select {
+		case w := <-written:
+			return w == 3
+		case <-time.After(10 * time.Millisecond):
+			return false
+		}
+	}, time.Minute, time.Millisecond)
 	close(s.todo)
 	<-ended
 	assert.Contains(t, out.text(), "is not written after 1ms: going on with the next")
-	assert.Equal(t, 1, strings.Count(out.text(), "a profile is dropped: 4 before it are still not written"))
 }
 
 // TestUsage: a status has what the process takes.

@@ -26,6 +26,8 @@ type writeSignals struct {
 	mu     sync.Mutex
 	writes bool
 	seen   int
+	last   os.Signal // the last that counted, and when
+	when   time.Time
 	open   []*atomicfile.File // they are removed when a signal gives up
 }
 
@@ -34,7 +36,7 @@ func catchWriteSignals(c Console) *writeSignals {
 	signal.Notify(s.arrived, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
 		for got := range s.arrived {
-			s.take(got)
+			s.take(got, time.Now())
 		}
 	}()
 	return s
@@ -55,12 +57,16 @@ func (s *writeSignals) writing(on bool) {
 	}
 }
 
-func (s *writeSignals) take(got os.Signal) {
+func (s *writeSignals) take(got os.Signal, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.writes && s.noHangup && got == syscall.SIGHUP {
 		return
 	}
+	if got == s.last && now.Sub(s.when) < interrupt.Repeated {
+		return
+	}
+	s.last, s.when = got, now
 	s.seen++
 	switch {
 	case !s.writes:

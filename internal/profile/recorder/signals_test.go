@@ -11,9 +11,11 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/files/interrupt"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -43,6 +45,7 @@ func TestSignalsWhileWriting(t *testing.T) {
 		require.NoError(t, f.Commit())
 		return
 	}
+	testtool.CatchIgnored()
 	for _, twice := range []bool{false, true} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "p")
@@ -80,5 +83,23 @@ func TestSignalsWhileWriting(t *testing.T) {
 		left, err := os.ReadDir(dir)
 		require.NoError(t, err)
 		assert.Len(t, left, 1)
+	}
+}
+
+// TestSignalRepeated: what timeout(1) sends twice is one signal; a later one, and another, are further ones.
+func TestSignalRepeated(t *testing.T) {
+	begin := time.Now()
+	s := &writeSignals{recording: make(chan os.Signal, 8)}
+	for _, c := range []struct {
+		got   os.Signal
+		after time.Duration
+		seen  int
+	}{
+		{syscall.SIGTERM, 0, 1}, {syscall.SIGTERM, time.Millisecond, 1}, {syscall.SIGTERM, interrupt.Repeated - 1, 1},
+		{syscall.SIGTERM, interrupt.Repeated, 2}, {syscall.SIGINT, interrupt.Repeated + 1, 3},
+	} {
+		s.take(c.got, begin.Add(c.after))
+		assert.Equal(t, c.seen, s.seen, c)
+		assert.Len(t, s.recording, c.seen)
 	}
 }

@@ -34,10 +34,13 @@ func (r *run) write(raw *rawFile) bool {
 	defer r.objects.Close()
 	if opt.Run.Every > 0 {
 		r.parts.finish()
-		r.tellLost(r.parts.lost)
-		if r.parts.samples == 0 {
-			r.tellNothing(r.parts.lost)
+		stats := &r.parts.all
+		stats.Writing = r.parts.took.Load()
+		r.tellLost(stats.Lost)
+		if stats.Samples == 0 {
+			r.tellNothing(stats.Lost)
 		}
+		r.tellRest(stats)
 		return true // errors are reported where they occur
 	}
 	p := r.session.Take()
@@ -61,15 +64,15 @@ func (r *run) write(raw *rawFile) bool {
 		p.Text(c.Stderr())
 	}
 	r.tellLost(p.Counts.Lost)
-	if p.Counts.Samples == 0 && !shown && (r.parts == nil || r.parts.samples == 0) {
+	if p.Counts.Samples == 0 && !shown && (r.parts == nil || r.parts.all.Samples == 0) {
 		r.tellNothing(p.Counts.Lost)
 	}
-	r.tellRest(p, took)
+	r.tellRest(p.Stats(took))
 	return whole
 }
 
-// tellRest reports what names lack, and writes the file of --stats; took is how long writing the profile has taken.
-func (r *run) tellRest(p *record.Profile, took time.Duration) {
+// tellRest reports what names lack, and writes the file of --stats.
+func (r *run) tellRest(stats *record.Stats) {
 	c, opt := r.c, r.opt
 	for _, text := range r.names.Nameless() {
 		if !opt.Run.Quiet {
@@ -82,7 +85,7 @@ func (r *run) tellRest(p *record.Profile, took time.Duration) {
 		}
 	}
 	if opt.Output.Stats != "" {
-		if err := outfile.WriteStats(opt.Output.Stats, atomicfile.PermText, p.Stats(took), c.Stderr()); err != nil {
+		if err := outfile.WriteStats(opt.Output.Stats, atomicfile.PermText, stats, c.Stderr()); err != nil {
 			c.Fail(opt.Output.Stats, err)
 		}
 	}

@@ -34,7 +34,7 @@ func jitDump(addr uint64, code, rows string) []byte {
 }
 
 // TestJIT: stacks through code made at run time are whole by the rows in its jitdump file, or by its code there; also those of a
-// child. Neither needs guesses.
+// child, which has its parent's code and its own. Neither needs guesses.
 func TestJIT(t *testing.T) {
 	const (
 		looping   = "\x48\x83\xec\x08\xff\xd7\xeb\xfe"                 // sub $8, %rsp; call *%rdi; a loop for ever
@@ -59,12 +59,16 @@ func TestJIT(t *testing.T) {
 			r.sample(pid, 0x30104, nil, 0x401050, 0x401010)
 			r.sample(pid, libBase+0x3010, nil, 0x30106, 0x401050, 0x401010)
 		}
+		own := filepath.Join(r.dir, "jit-20.dump") // the child makes more
+		require.NoError(t, os.WriteFile(own, jitDump(0x30200, c.code, c.rows), 0o600))
+		r.Mmap2(r.id(20, 20), 0x71000, 0x1000, 0, own)
+		r.sample(20, libBase+0x3010, nil, 0x30206, 0x30106, 0x401050, 0x401010)
 		opt := r.options("folded")
 		opt.FramePointers = unwind.Never
 		got, s := r.run(t, opt)
-		want := map[string]uint64{"outermost frame": 4}
+		want := map[string]uint64{"outermost frame": 5}
 		if !c.whole {
-			want = map[string]uint64{"object missing": 4}
+			want = map[string]uint64{"object missing": 5}
 		}
 		assert.Equal(t, want, s.Ends, name)
 		if c.whole {

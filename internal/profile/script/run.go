@@ -37,6 +37,7 @@ type runner struct {
 	seen       seenValues            // by the reading goroutine
 	shrunk     error                 // what became of a recording that is mapped
 	kernelSeen bool                  // by the reading goroutine
+	made       madeCode              // by the reading goroutine
 	labeler    labeler               // by the reading goroutine
 	chains     *perfdata.ChainWriter // nil: stacks get names
 }
@@ -46,6 +47,7 @@ func newRunner(r *perfdata.Reader, objects *unwind.Objects, opt Options) *runner
 	opt.Names.Objects = objects.All
 	run := &runner{opt: opt, reader: r, procs: unwind.NewProcesses(), objects: objects,
 		names: symbolize.New(opt.Names), events: make(map[*perfdata.Event]*stackfmt.Event),
+		made:    madeCode{of: make(map[int32]*jit.Code), limits: jit.NewFileLimits(mostDumps)},
 		labeler: labeler{groups: make(map[uint64]string), known: make(map[labels.Origin][]stackfmt.Label)}}
 	run.takeInfo()
 	return run
@@ -251,12 +253,11 @@ func (run *runner) follow(rec perfdata.Record) {
 		}
 	case *perfdata.Comm:
 		run.procs.SetComm(r.PID, r.TID, string(r.Name), r.Exec)
-	case *perfdata.Task:
-		if r.Type == perfdata.TypeFork {
-			run.procs.Fork(r.PID, r.TID, r.PPID, r.PTID)
-		} else {
-			run.procs.Exit(r.PID, r.TID)
+		if r.Exec {
+			run.made.forget(r.PID)
 		}
+	case *perfdata.Task:
+		run.task(r)
 	case *perfdata.Cgroup:
 		run.labeler.groups[r.Number] = string(r.Path)
 	case *perfdata.Lost:
@@ -275,9 +276,7 @@ func (run *runner) mapped(r *perfdata.Mmap) {
 		object = run.objects.Object(string(r.Name), id)
 	}
 	if object != nil && jit.IsDump(object.Name, r.PID) {
-		code := new(jit.Code)
-		code.AddDump(object.Name, r.PID)
-		run.procs.Process(r.PID).SetGenerated(code)
+		run.procs.Process(r.PID).SetGenerated(run.made.add(object.Name, r.PID))
 	}
 	run.procs.Map(r.PID, r.Addr, r.Len, r.PgOff, object)
 }

@@ -55,7 +55,8 @@ func Debuginfod(t testing.TB, folder string) string {
 	return ""
 }
 
-// scanned returns how many files the server has looked at: its metrics say it.
+// scanned returns how many files the server is done with: its metrics say it. It counts in scanned_files_total before they
+// are in its index.
 func scanned(url string) (files int) {
 	answer, err := http.Get(url + "/metrics")
 	if err != nil {
@@ -63,7 +64,7 @@ func scanned(url string) (files int) {
 	}
 	defer answer.Body.Close()
 	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
-		if count, ok := strings.CutPrefix(lines.Text(), `scanned_files_total{source="file"} `); ok {
+		if count, ok := strings.CutPrefix(lines.Text(), `thread_work_total{role="scan"} `); ok {
 			files, _ = strconv.Atoi(count)
 		}
 	}

@@ -2,6 +2,7 @@ package testtool
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -26,5 +27,16 @@ func TestNeed(t *testing.T) {
 	Need(&r, "go", "no-such-program-anywhere")
 	if r.skipped != "needs no-such-program-anywhere" {
 		t.Fatalf("skipped: %q", r.skipped)
+	}
+}
+
+func TestFolded(t *testing.T) {
+	want := []string{"a;f(int, int) 3", "b 12"}
+	var got []string
+	for stack, n := range Folded(t, "a;f(int, int) 3\nb 12\n") {
+		got = append(got, fmt.Sprint(stack, " ", n))
+	}
+	if !slices.Equal(want, got) {
+		t.Fatalf("%q", got)
 	}
 }

@@ -1,0 +1,58 @@
+package script
+
+import (
+	"github.com/ehasm/ehasm/internal/profile/jit"
+	"github.com/ehasm/ehasm/perfdata"
+)
+
+// madeCode knows the code that processes have made at run time, and written to jitdump files.
+type madeCode struct {
+	of     map[int32]*jit.Code
+	limits *jit.Limits
+}
+
+// mostDumps is how many jitdump files may be open.
+const mostDumps = 128
+
+// add says that a process has mapped its jitdump file, and returns its code.
+func (m *madeCode) add(path string, pid int32) *jit.Code {
+	code := m.of[pid]
+	if code == nil {
+		code = &jit.Code{Limits: m.limits}
+		m.of[pid] = code
+	}
+	code.AddDump(path, pid)
+	return code
+}
+
+// fork says that a process begins with the code of another, and returns it; nil: there is none.
+func (m *madeCode) fork(pid, parent int32) *jit.Code {
+	m.forget(pid)
+	from := m.of[parent]
+	if from == nil {
+		return nil
+	}
+	m.of[pid] = from.Fork(nil)
+	return m.of[pid]
+}
+
+// forget says that a process has no code, or not that from before.
+func (m *madeCode) forget(pid int32) {
+	m.of[pid].Close()
+	delete(m.of, pid)
+}
+
+// task takes the beginning or end of a thread.
+func (run *runner) task(r *perfdata.Task) {
+	if r.Type != perfdata.TypeFork {
+		run.procs.Exit(r.PID, r.TID)
+		return
+	}
+	run.procs.Fork(r.PID, r.TID, r.PPID, r.PTID)
+	if r.PID == r.PPID {
+		return
+	}
+	if code := run.made.fork(r.PID, r.PPID); code != nil {
+		run.procs.Process(r.PID).SetGenerated(code)
+	}
+}
