@@ -32,8 +32,10 @@ func (f *Finding) sameMistake(o *Finding) bool {
 // register variables outside of functions, as PHP and GHC have them.
 const manyFunctions = 5
 
-// variables makes findings of registers notes where they seem to be variables of the program.
-func variables(fs []Finding) {
+// variables makes findings of registers notes where they seem to be variables of the program: many functions change them, or
+// no row saves them, but r14 and r15 in many functions, which compilers take after r12 and r13. saving counts, by register,
+// the functions whose rows save it.
+func variables(fs []Finding, saving *[16]int) {
 	changed := map[string]map[uint64]bool{} // by register: functions
 	is := func(f *Finding) bool {
 		return f.Kind == KindClobbered && !f.stated && (f.Class == ClassTable || f.Class == ClassPrivate)
@@ -57,10 +59,16 @@ func variables(fs []Finding) {
 		}
 		many := true
 		for _, reg := range f.registers() {
-			many = many && len(changed[reg]) >= manyFunctions
+			many = many && (len(changed[reg]) >= manyFunctions || passedOver(reg, saving))
 		}
 		if many {
 			f.Class, f.Severity = ClassVariable, SeverityNote
 		}
 	}
+}
+
+// passedOver reports whether functions save r14 or r15, and none saves reg, which compilers take first.
+func passedOver(reg string, saving *[16]int) bool {
+	h := map[string]int{"r12": 12, "r13": 13}[reg]
+	return h > 0 && saving[h] == 0 && saving[14] >= manyFunctions
 }

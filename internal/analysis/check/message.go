@@ -50,12 +50,14 @@ func (f *Finding) Message() string {
 		b.WriteString(" (a Go function, which keeps no registers)")
 	case ClassContext:
 		b.WriteString(" (change of context)")
+	case ClassReturn:
+		b.WriteString(" (the function returns elsewhere than behind its call)")
 	case ClassCopy:
 		b.WriteString(" (another frame, with copies of the return address and the registers)")
 	case ClassUnreachable:
 		b.WriteString(" (nothing leads here)")
 	case ClassVariable:
-		b.WriteString(" (if it is a variable of the program: many functions change it, and none saves it)")
+		b.WriteString(" (if it is a variable of the program: no function saves it)")
 	case ClassOffByOne:
 		b.WriteString(" (off by one instruction)")
 	}

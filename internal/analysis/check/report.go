@@ -38,6 +38,7 @@ const (
 	ClassPrivate Class = "private" // the function has a private calling convention and never restores the register
 	ClassGo      Class = "go"      // a register of a Go function: its compiler's tables give the CFA only
 	ClassContext Class = "context" // a change of context, such as longjmp's end: right by intent
+	ClassReturn  Class = "return"  // the function returns elsewhere than to its caller, and the row describes another frame
 	ClassCopy    Class = "copy"    // the row describes another frame, with copies of the return address and the registers
 	// ClassVariable is for a register that many functions change, and none of these saves: a variable of the program.
 	ClassVariable    Class = "variable"
@@ -74,7 +75,7 @@ type Finding struct {
 	// empty without Options.Listing, or if no jump is needed.
 	Path    string `json:"-"`
 	Assumed bool   `json:"assumed,omitempty"` // depends on an earlier row of the same table
-	Never   bool   `json:"never,omitempty"`   // the row is true at no instruction that it covers
+	Never   bool   `json:"never,omitempty"`   // the row's CFA is true at no instruction that it covers
 	stated  bool   // the row states the rule that is wrong: no convention explains it
 }
 

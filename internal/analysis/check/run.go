@@ -2,6 +2,8 @@ package check
 
 import (
 	"fmt"
+	"math/bits"
+	"slices"
 	"sort"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
@@ -68,7 +70,10 @@ type partial struct {
 }
 
 // numbers count instructions, of which a function has less than 2^31.
-type numbers struct{ instructions, judged, agree, cfaDiffer, assumed, below int32 }
+type numbers struct {
+	instructions, judged, agree, cfaDiffer, assumed, below int32
+	saved                                                  uint16 // mask of the registers that rows save on the stack
+}
 
 // details are what most functions have none of.
 type details struct {
@@ -93,7 +98,9 @@ func (s *Subject) Run(opt Options) *Report {
 		Progress: progress,
 	})
 	p.Run(func(i int, r *codeflow.Result) {
-		c := &function{s: s, rows: r.Beginner().(*rows), r: r, i: i, list: opt.Listing != nil}
+		w := r.Beginner().(*rows)
+		c := &w.compared
+		*c = function{s: s, rows: w, r: r, i: i, list: opt.Listing != nil, open: c.open[:0], truly: c.truly[:0]}
 		c.compare()
 		parts[i].numbers, parts[i].details = c.rep.numbers, nil
 		if d := c.rep.details; d.reasons != nil || d.findings != nil {
@@ -101,8 +108,12 @@ func (s *Subject) Run(opt Options) *Report {
 		}
 	})
 	rep := &Report{FDEs: len(s.Functions), NotJudged: map[string]int{}, Notes: map[string]int{}, LostFDEs: s.lost, OutsideFDEs: s.outside, BadLSDAs: s.badLSDA}
+	var saving [16]int // by register: functions whose rows save it
 	for i := range parts {
 		q := &parts[i]
+		for m := q.saved; m != 0; m &= m - 1 {
+			saving[bits.TrailingZeros16(m)]++
+		}
 		rep.Instructions += int(q.instructions)
 		rep.Judged += int(q.judged)
 		rep.Agree += int(q.agree)
@@ -125,7 +136,7 @@ func (s *Subject) Run(opt Options) *Report {
 			opt.Listing(i, q.lines)
 		}
 	}
-	variables(rep.Findings)
+	variables(rep.Findings, &saving)
 	if opt.Fix != nil {
 		opt.Fix.Patches = s.fixes(p, rep.Findings, opt.Fix)
 	}
@@ -177,7 +188,9 @@ func (c *function) compare() {
 		return
 	}
 	// One pass in address order: findings are runs of neighbours, whatever order control takes.
-	c.truly = make([]int, len(c.rows.rows))
+	n := len(c.rows.rows)
+	c.truly = slices.Grow(c.truly, n)[:n]
+	clear(c.truly)
 	c.r.Each(c.instruction)
 	for _, r := range c.open {
 		c.close(r)
@@ -248,6 +261,9 @@ func (c *function) instruction(pc uint64, in *x86.Inst, s *codeflow.State, basis
 	}
 	if len(ws)+len(c.open) > 0 {
 		c.note(pc, in, c.row, ws, basis, s)
+		if s.ChangesReturn(in) {
+			c.callersFrame()
+		}
 	}
 	c.line(pc, in, s, len(ws) > 0)
 }
@@ -260,6 +276,9 @@ func (c *function) seek(pc uint64) {
 	if c.row, c.k = nil, c.rows.find(pc); c.k >= 0 {
 		c.row = &c.rows.rows[c.k]
 		c.plain.set(&c.row.Row, c.rows.interp)
+		for _, x := range c.plain.places[:c.plain.nPlace] {
+			c.rep.saved |= 1 << x.v.Reg & codeflow.CalleeSaved
+		}
 	}
 }
 
@@ -324,6 +343,8 @@ func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wron
 		switch {
 		case w.class != "":
 			f.Class = w.class
+		case w.kind == KindCFA && in.Op == x86.OpRET && returnsElsewhere(&row.Row, s):
+			f.Class = ClassReturn
 		case w.kind == KindCFA && takesStack(in, &row.Row):
 			f.Class = ClassContext
 		}
@@ -347,40 +368,6 @@ func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wron
 	c.open = c.open[:k]
 }
 
-// leavesStack reports whether an instruction goes, with another stack, to where no table tells: the end of longjmp and its
-// like, which have loaded another context's registers.
-func (c *function) leavesStack(pc uint64, in *x86.Inst, s *codeflow.State) bool {
-	r := s.Regs[x86.RSP]
-	return in.Op == x86.OpJMP && in.Args[0].Kind != x86.KRel && !c.r.Switches(pc) && r.Kind == codeflow.Base && r.Reg != 0
-}
-
-// intended marks the open findings of registers: the code has loaded another context's.
-func (c *function) intended() {
-	for _, r := range c.open {
-		if r.w.kind == KindClobbered || r.w.kind == KindSaved {
-			r.f.Class = ClassContext
-		}
-	}
-}
-
-// topSet reports whether the instruction before pc writes the word at rsp, so that a ret at pc jumps there.
-func (c *function) topSet(pc uint64) bool {
-	for d := uint64(1); d <= 15; d++ {
-		if in := c.r.Inst(pc - d); in != nil && uint64(in.Len) == d {
-			return in.Op == x86.OpPUSH || in.MemWrite && in.Mem.Base == x86.RSP && in.Mem.Index == x86.None && in.Mem.Disp == 0
-		}
-	}
-	return false
-}
-
-// takesStack reports whether an instruction moves the row's CFA register to rsp: the end of __builtin_eh_return, whose
-// row describes the frame that it returns to.
-func takesStack(in *x86.Inst, row *dwarfcfa.Row) bool {
-	to, from := &in.Args[0], &in.Args[1]
-	return in.Op == x86.OpMOV && to.Kind == x86.KGPR && to.Reg == uint8(x86.RSP) && from.Kind == x86.KGPR &&
-		row.CFA.Kind == dwarfcfa.CFARegOffset && row.CFA.Reg < 16 && hardware[row.CFA.Reg] == from.Reg
-}
-
 // keepsFrame reports whether an instruction changes nothing that a plain row
 // describes.
 func keepsFrame(in *x86.Inst, s *codeflow.State) bool {
@@ -396,7 +383,8 @@ func keepsFrame(in *x86.Inst, s *codeflow.State) bool {
 func (c *function) close(r *run) {
 	f := r.f
 	truly := c.truly[c.rows.find(uint64(r.row.Start))]
-	f.Never = truly == 0 && uint64(r.row.Start) >= f.PC && uint64(r.row.End) <= f.End
+	// A register may be where the row says on one of the ways to it; all have the same CFA.
+	f.Never = f.Kind == KindCFA && truly == 0 && uint64(r.row.Start) >= f.PC && uint64(r.row.End) <= f.End
 	switch {
 	case f.Class == ClassContext && r.w.class == ClassContext && f.Kind != KindRet && truly > 0:
 		f.Class = ClassTable // true before: the code moved, and the row did not

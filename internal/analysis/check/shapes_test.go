@@ -72,6 +72,21 @@ func TestShapes(t *testing.T) {
 		// a retpoline of GCC: the ret jumps to rdi
 		{"jump by ret", "call 1f\n2: pause\njmp 2b\n1: .cfi_def_cfa_offset 16\nmov %rdi,(%rsp)\nret",
 			[]expected{{check.KindRet, check.SeverityNote, 13, "rsp is CFA-16", "CFA-8 at a ret", 1}}},
+		// libffi 3.2's ffi_closure_unix64: a jump table between the instructions, whose bytes decode as pop %rax
+		{"jump table in the code", "lea 1f(%rip),%r11\nmovslq (%r11,%rdi,4),%r10\nadd %r11,%r10\njmp *%r10\n" +
+			"1: .long 2f-1b,2f-1b,3f-1b\n.fill 0x4c,1,0x90\n2: ret\n3: nop\nret", nil},
+		// libffi's ffi_call_win64: its frame is in memory that the caller gives
+		{"second frame", "mov (%rsp),%rax\nmov %rbp,(%rsi)\nmov %rax,8(%rsi)\nmov %rsi,%rbp\n.cfi_def_cfa 6,16\n.cfi_offset 6,-16\n" +
+			"mov %rdi,%rsp\nleave\n.cfi_def_cfa 7,8\nret", []expected{{check.KindCFA, check.SeverityNote, 14, "rsp+8", "rbp+16", 1}}},
+		// libgcc's __avx_resms64x_18 and __avx_resms64fx_17, to which a jump leads: the frame is in a register
+		{"frame in r10", ".cfi_def_cfa 10,8\nmov -8(%rsi),%rdi\nmov %r10,%rsp\n.cfi_def_cfa 7,8\nret", nil},
+		{"frame in rbp", ".cfi_def_cfa 6,16\n.cfi_offset 6,-16\nmov -8(%rsi),%rdi\nleave\n.cfi_restore 6\n.cfi_def_cfa 7,8\nret", nil},
+		// GHC's obscure_ccall_ret_code, to which a ret leads
+		{"entered by a ret", "add $8,%rsp\nret", []expected{{check.KindCFA, check.SeverityNote, 4, "rsp", "rsp+8", 1}}},
+		// libgcc's __morestack, without a frame for itself; the same row is wrong where the function returns as others do
+		{"caller's frame", ".cfi_def_cfa_offset 16\nincq (%rsp)\nret", []expected{{check.KindCFA, check.SeverityNote, 0, "rsp+8", "rsp+16", 2}}},
+		{"not the caller's frame", ".cfi_def_cfa_offset 16\nmov (%rsp),%rax\nret",
+			[]expected{{check.KindCFA, check.SeverityError, 0, "rsp+8", "rsp+16", 2}}},
 		// Go's rt0_go, whose end nothing leads to: it puts arguments where the row has the return address
 		{"return address lost in dead code", "ret\nmovq $2,(%rsp)\nnop\nnop\nud2",
 			[]expected{{check.KindReturn, check.SeverityNote, 9, "lost", "at CFA-8", 3}}},
@@ -91,6 +106,11 @@ func TestShapes(t *testing.T) {
 		{"type before a function", "jmp 2f\n.byte 0x76,1f-.-1,0,0,0,0\n2: push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\ncall g\n1: pop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
 		{"data among code", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\njmp 2f\n.skip 20,0x48\n2: call g\npop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
 		{"ret $16", "mov 8(%rsp),%rax\nret $16\n.cfi_endproc\nh: .cfi_startproc\nsub $16,%rsp\n.cfi_def_cfa_offset 24\ncall f\n.cfi_def_cfa_offset 8\nret", nil},
+		// OCaml: behind a raise comes the handler of another try
+		{"handler behind a raise", "sub $24,%rsp\n.cfi_def_cfa_offset 32\ncall caml_raise_exn\n.cfi_def_cfa_offset 16\nadd $8,%rsp\n.cfi_def_cfa_offset 8\nret", nil},
+		// Go's reflect.call1073741824
+		{"frame of 1 GB", "push %rbp\n.cfi_def_cfa_offset 16\n.cfi_offset 6,-16\nmov %rsp,%rbp\nsub $1073741856,%rsp\n" +
+			".cfi_def_cfa_offset 1073741872\ncall g\nadd $1073741856,%rsp\n.cfi_def_cfa_offset 16\npop %rbp\n.cfi_def_cfa_offset 8\n.cfi_restore 6\nret", nil},
 		// a global register variable is one of many functions; a single one is a finding
 		{"longjmp", "mov (%rdi),%rbx\nmov 8(%rdi),%rbp\nmov 16(%rdi),%rsp\njmp *24(%rdi)",
 			[]expected{{check.KindClobbered, check.SeverityNote, 3, "lost", "unchanged", 2}}},
@@ -132,6 +152,43 @@ func TestShapes(t *testing.T) {
 			assert.Equal(t, append([]expected{}, c.want...), got)
 		})
 	}
+}
+
+// TestPushedArguments: an unwinder pops arguments before it enters a landing pad, also those that the function itself
+// was given in registers.
+func TestPushedArguments(t *testing.T) {
+	r := run(t, assemble(t, "f.s", `
+	.text
+	.globl f
+	.type f,@function
+f:	.cfi_startproc
+	.cfi_personality 3,g
+	.cfi_lsda 3,2f
+	push %r14
+	.cfi_def_cfa_offset 16
+	.cfi_offset 14,-16
+	mov %r8,%r14
+	.cfi_escape 0x2e,8
+	push %r14
+	.cfi_def_cfa_offset 24
+1:	call g
+	add $8,%rsp
+	.cfi_def_cfa_offset 16
+	pop %r14
+	.cfi_def_cfa_offset 8
+	.cfi_restore 14
+	ret
+3:	.cfi_def_cfa_offset 16
+	.cfi_offset 14,-16
+	.cfi_escape 0x2e,0
+	mov %rax,%rdi
+	call _Unwind_Resume
+	.cfi_endproc
+	.size f,.-f
+	.section .gcc_except_table,"a"
+2:	.byte 0xff,0xff,1,4,1b-f,5,3b-f,0
+`))
+	assert.Empty(t, r.Findings)
 }
 
 // TestShapesMended: the wrong ones of TestShapes with the rows that they lack have no finding.
@@ -339,41 +396,6 @@ jmp f
 	}
 }
 
-// TestCold: a cold part jumped to with a frame, whose FDE says that there is none.
-func TestCold(t *testing.T) {
-	const part = `
-.text
-f: .cfi_startproc
-push %rbx
-.cfi_def_cfa_offset 16
-.cfi_offset 3,-16
-test %edi,%edi
-jne f.cold
-call g
-pop %rbx
-.cfi_def_cfa_offset 8
-.cfi_restore 3
-ret
-.cfi_endproc
-.section .text.unlikely,"ax"
-f.cold: .cfi_startproc
-ROWS
-call g
-mov $1,%eax
-call abort
-.cfi_endproc
-`
-	const rows = ".cfi_def_cfa_offset 16\n.cfi_offset 3,-16"
-	r := run(t, assemble(t, "f.s", replace(part, "ROWS", rows)))
-	assert.Empty(t, errorsIn(r))
-	r = run(t, assemble(t, "f.s", replace(part, "ROWS", "")))
-	require.Len(t, errorsIn(r), 1)
-	f := errorsIn(r)[0]
-	assert.Equal(t, check.KindCFA, f.Kind)
-	assert.Equal(t, "rsp+16", f.Actual)
-	assert.Equal(t, f.Start, f.PC)
-}
-
 const switches = `
 int g(int); void h(void); void *volatile p;
 int f(int n, int m) {
@@ -446,4 +468,21 @@ ret
 	assert.Equal(t, map[string]int{check.ReasonLimit: 0x400001}, r.NotJudged)
 	assert.Equal(t, 3, r.Judged)
 	assert.Empty(t, r.Findings)
+}
+
+// TestPassedOver: r13 is a variable of the program if functions save r14 and none saves r13, which compilers take first.
+func TestPassedOver(t *testing.T) {
+	const body = "register long v asm(\"r13\"); long g(long); long swap(long a) { long old = v; v = a; a = g(a); v = old; return a; }\n"
+	var many strings.Builder
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		many.WriteString("long " + name + "(long p, long q, long r, long s, long t) { return g(p) + g(q) + g(r) + g(s) + g(t) + p + q + r + s + t + '" + name + "'; }\n")
+	}
+	for source, want := range map[string]check.Severity{body: check.SeverityError, body + many.String(): check.SeverityNote} {
+		rep := run(t, assemble(t, "in.c", source, "-O2"))
+		require.NotEmpty(t, rep.Findings)
+		for _, f := range rep.Findings {
+			assert.Equal(t, "r13", f.Register)
+			assert.Equal(t, want, f.Severity, "%+v", f)
+		}
+	}
 }

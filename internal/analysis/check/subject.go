@@ -141,6 +141,8 @@ type rows struct {
 	// instead, if not nil, are the rows of function insteadOf, whatever its FDE says
 	instead   []dwarfcfa.RawRow
 	insteadOf int
+
+	compared function // used again
 }
 
 func (s *Subject) newRows() *rows { return &rows{s: s, interp: dwarfcfa.NewInterp(), i: -1} }

@@ -159,6 +159,12 @@ func TestStates(t *testing.T) {
 			"F(probe) push %rbp\nmov %rsp,%rbp\nmov %rax,%r11\ncmp $0x1000,%r11\njna 3f\n2: sub $0x1000,%rsp\ntest %rsp,8(%rsp)\nsub $0x1000,%r11\ncmp $0x1000,%r11\nja 2b\n" +
 			"3: sub %r11,%rsp\ntest %rsp,8(%rsp)\nadd %rax,%rsp\nleave\nret\nE(probe)",
 			want: map[string]string{"a": "rsp+9045", "b": "rsp+8", "c": "?", "d": "?"}},
+		// x264's assembly: rcx alone knows the frame, and the subroutine keeps it
+		{name: "aligned stack in a register", source: "F(f) mov %rsp,%rcx\nand $-32,%rsp\nsub $64,%rsp\ncall keep\na: nop\nmov %rcx,%rsp\nret\nE(f)\n" +
+			"F(g) mov %rsp,%rcx\nand $-32,%rsp\ncall change\nb: nop\nmov %rcx,%rsp\nret\nE(g)\n" +
+			"F(h) mov %rsp,%rcx\nand $-32,%rsp\npush %rcx\ncall keep\nc: nop\npop %rsp\nret\nE(h)\n" +
+			"F(keep) vpaddd %ymm0,%ymm1,%ymm1\nmov %rdi,%rdx\nret\nE(keep)\nF(change) xor %ecx,%ecx\nret\nE(change)",
+			want: map[string]string{"a": "rcx+8", "b": "?", "c": "[rsp+0]+8"}},
 		{name: "computed goto",
 			source: "F(f) push %rbx\nmovzbl (%rsi),%eax\nlea t(%rip),%rsi\nmovslq (%rsi,%rax,4),%rax\nlea a(%rip),%rsi\nadd %rsi,%rax\njmp *%rax\nnop\na: pop %rbx\nret\nb: push %rax\nc: ud2\nE(f)\n.section .rodata\nt: .long 0, b-a, 0x7fffffff",
 			want:   map[string]string{"a": "rsp+16", "b": "rsp+16", "c": "rsp+24"}},

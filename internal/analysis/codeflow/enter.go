@@ -206,6 +206,11 @@ func (f *flow) rest(p *part) {
 		if before > 0 {
 			quiet, before = f.stops(f.pcs[before-1], &f.ins[before-1]), 0
 		}
+		if end := f.dataEnd(pos); end > 0 {
+			pos = min(end, p.end())
+			p.gap, quiet = true, true
+			continue
+		}
 		if x86.Decode(p.code[pos-p.fn.Lo:], &in) != nil {
 			pos++
 			p.gap, quiet = true, false

@@ -228,7 +228,7 @@ func (f *flow) mov(pc uint64, in *x86.Inst, s *State) {
 		if gpr64(b) {
 			v = s.Regs[b.Reg]
 		}
-		f.memStore(in, s, v)
+		f.memStore(pc, in, s, v)
 	case gpr64(a) && gpr64(b):
 		s.Regs[a.Reg] = s.Regs[b.Reg]
 	case gpr64(a) && b.Kind == x86.KMem:
@@ -245,7 +245,8 @@ func (f *flow) mov(pc uint64, in *x86.Inst, s *State) {
 	}
 }
 
-func (f *flow) memStore(in *x86.Inst, s *State, v Value) {
+func (f *flow) memStore(pc uint64, in *x86.Inst, s *State, v Value) {
+	f.secondFrame(pc, in, s, v)
 	base, off, ok := s.addr(in)
 	if !ok {
 		return
@@ -268,6 +269,18 @@ func (f *flow) memStore(in *x86.Inst, s *State, v Value) {
 	}
 }
 
+// secondFrame makes a register a base if the instruction stores a register of the caller through it, and the return address
+// is in a register: libffi's ffi_call_win64 makes its frame in memory that its caller gives.
+func (f *flow) secondFrame(pc uint64, in *x86.Inst, s *State, v Value) {
+	m := &in.Mem
+	if v.Kind != Entry || !keeps(v) || m.Base > x86.R15 || m.Base == x86.RSP || CalleeSaved>>m.Base&1 != 0 || s.Regs[m.Base].Kind == Base || !s.holds(entryOf(RA)) {
+		return
+	}
+	b := baseAt(f.baseID(pc), 0)
+	s.dropBase(b.Reg)
+	s.Regs[m.Base] = b
+}
+
 // hardened reports whether an instruction is clang's or %rax, %rsp of -mspeculative-load-hardening: rax is 0 on the paths that are taken.
 func hardened(in *x86.Inst) bool {
 	a, b := &in.Args[0], &in.Args[1]
@@ -284,7 +297,7 @@ func (f *flow) other(pc uint64, in *x86.Inst, s *State) {
 		return
 	}
 	if in.MemWrite && !writesBack(in) {
-		f.memStore(in, s, Value{})
+		f.memStore(pc, in, s, Value{})
 	}
 	// rsp with a new unknown value begins a new base, so that what follows is known relative to it.
 	w := in.Writes
@@ -311,7 +324,7 @@ func (f *flow) probed(pc uint64) (n int32, ok bool) {
 	if in.Op != x86.OpMOV || a.Kind != x86.KGPR || a.Reg != uint8(x86.RAX) || a.Size < 4 || b.Kind != x86.KImm || in.Imm != int64(int32(in.Imm)) || in.Imm < 0 {
 		return 0, false
 	}
-	return int32(in.Imm), f.p.keepsRAX(call.Target(callPC))
+	return int32(in.Imm), f.p.keeps(call.Target(callPC), x86.RAX)
 }
 
 // writesBack reports whether an instruction leaves memory as it is: lock add $0 or lock or $0 at the top of the stack, which
@@ -324,13 +337,30 @@ func writesBack(in *x86.Inst) bool {
 	return false
 }
 
+// keptCFA returns the mask of the register that gives the CFA, if it is caller-saved, no other place gives the CFA, and the
+// function at callee keeps it: assembly that has aligned its stack calls such functions.
+func (f *flow) keptCFA(callee uint64, s *State) uint16 {
+	reg, _, ok := s.CFA()
+	if !ok || callClobbers>>reg&1 == 0 {
+		return 0
+	}
+	if _, _, _, ok := s.CFASlot(); ok || !f.p.keeps(callee, x86.Reg(reg)) {
+		return 0
+	}
+	return 1 << reg
+}
+
 func (f *flow) call(pc uint64, in *x86.Inst, s *State) {
 	if in.Args[0].Kind == x86.KRel && in.Imm == 0 { // call to the next instruction: pushes its address
 		s.push(8, Value{})
 		return
 	}
 	// By the psABI, apart from what the callee's own code shows.
-	s.clobber(callClobbers)
+	clobbers := uint16(callClobbers)
+	if in.Args[0].Kind == x86.KRel {
+		clobbers &^= f.keptCFA(in.Target(pc), s)
+	}
+	s.clobber(clobbers)
 	s.dropBelow()
 	if in.Args[0].Kind == x86.KRel {
 		f.returned(pc, f.p.breaks[in.Target(pc)], s)

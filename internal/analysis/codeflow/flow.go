@@ -18,6 +18,7 @@ type flow struct {
 
 	s, t, pt    State    // scratch of block, flowTo and pad: local variables would escape to the heap
 	calls, outs []uint64 // scratch of sweep
+	targets     []uint64 // scratch of readTable
 }
 
 // choices holds what a group's interpretation has chosen where the code does not prove it.
@@ -333,6 +334,8 @@ func (p *part) leaves(s *State, sure bool) {
 	if r := s.Regs[rsp]; r.Kind == Base && r.Reg == 0 {
 		p.above = p.above || r.Off > -8
 		p.level = p.level || sure && r.Off == -8
+	} else if sure && r.Kind != Base && p.other {
+		p.above = true // rsp comes from a register that the row names, as in libgcc's __avx_resms64x_18
 	}
 }
 

@@ -1,6 +1,7 @@
 package codeflow
 
 import (
+	"iter"
 	"slices"
 	"strings"
 )
@@ -21,6 +22,8 @@ func (p *Program) findGroups() {
 		p.group[i], u.size[i], u.count[i] = int32(i), p.fns[i].Hi-p.fns[i].Lo, 1
 	}
 	u.joinMiddles()
+	p.stray = newAddrSet(p.img.lo, p.img.hi)
+	u.findStrays()
 	from := u.joinBeginnings()
 	for g, r := range from {
 		if r >= 0 && u.root(g) == u.root(int(r)) {
@@ -111,18 +114,15 @@ func (u *union) joinBeginnings() []int32 {
 		for g := range from {
 			from[g] = noGroup
 		}
-		for i := range p.fns {
-			for _, t := range p.sum[i].outs {
-				g := p.find(t)
-				if g < 0 || g == i || t != p.fns[g].Lo || p.referred(t) || tailCall(t) {
-					continue
-				}
-				r := int32(u.root(i))
-				if was := from[g]; was != noGroup && was != r {
-					r = several
-				}
-				from[g] = r
+		for i, g := range p.jumpsToBeginnings() {
+			if t := p.fns[g].Lo; p.referred(t) || tailCall(t) || p.stray.has(t) {
+				continue
 			}
+			r := int32(u.root(i))
+			if was := from[g]; was != noGroup && was != r {
+				r = several
+			}
+			from[g] = r
 		}
 		changed := false
 		for g := range from {
@@ -136,6 +136,49 @@ func (u *union) joinBeginnings() []int32 {
 			return from
 		}
 	}
+}
+
+// findStrays notes in Program.stray the beginnings of code that runs on past its end and to which other code jumps, if no
+// row of that code has the CFA of its first row. GCC makes both for what cannot happen: the code is a cold part that its
+// function never enters, and the jump, the default of a switch that has none, leads to a cold label without code.
+func (u *union) findStrays() {
+	p := u.p
+	if p.opt.Begin == nil {
+		return
+	}
+	rows := p.opt.Begin()
+	for i, g := range p.jumpsToBeginnings() {
+		t := p.fns[g].Lo
+		if !p.sum[g].falls || u.root(g) == u.root(i) || p.isCalled(t) || p.stray.has(t) {
+			continue
+		}
+		if first, ok := rows.Begin(t); ok && !first.IsInitial() && !hasFrame(rows, &p.fns[i], first.Regs[rsp]) {
+			p.stray.set(t)
+		}
+	}
+}
+
+// jumpsToBeginnings yields pairs of functions of which the first jumps to the beginning of the second.
+func (p *Program) jumpsToBeginnings() iter.Seq2[int, int] {
+	return func(yield func(i, g int) bool) {
+		for i := range p.fns {
+			for _, t := range p.sum[i].outs {
+				if g := p.find(t); g >= 0 && g != i && t == p.fns[g].Lo && !yield(i, g) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// hasFrame reports whether a row of fn has the CFA at the distance from rsp that sp tells.
+func hasFrame(rows Beginner, fn *Function, sp Value) bool {
+	for pc := fn.Lo; pc < fn.Hi; pc++ {
+		if s, ok := rows.Begin(pc); ok && s.Regs[rsp] == sp {
+			return true
+		}
+	}
+	return false
 }
 
 // tailCalls returns a function that reports whether a row says that a jump to t is a tail call.

@@ -156,7 +156,7 @@ func readAll(r io.ReaderAt, off, n uint64) ([]byte, error) {
 		if out == nil {
 			out = make([]byte, 0, min(n, 1<<30))
 		}
-		out = append(out, make([]byte, k)...)
+		out = slices.Grow(out, int(k))[:at+int(k)]
 		got, err := r.ReadAt(out[at:], int64(off)+int64(at))
 		if got < int(k) {
 			if err == io.EOF {
@@ -197,6 +197,7 @@ func (img *Image) addSymbols(ss []elf.Symbol) {
 }
 
 func (img *Image) relocate(d []byte, dyn []elf.Symbol) {
+	img.relAt = slices.Grow(img.relAt, len(d)/24)
 	for ; len(d) >= 24; d = d[24:] {
 		off := binary.LittleEndian.Uint64(d)
 		info := binary.LittleEndian.Uint64(d[8:])
@@ -440,7 +441,8 @@ func neverReturns(name string) bool {
 		"__libc_start_main", "__libc_start_call_main", "_dl_signal_error", "_dl_fatal_printf",
 		"__cxa_throw", "__cxa_rethrow", "__cxa_bad_cast", "__cxa_bad_typeid", "__cxa_throw_bad_array_new_length", "__cxa_pure_virtual", "__cxa_deleted_virtual",
 		"__cxa_call_unexpected", "__cxa_call_terminate", "__clang_call_terminate", "_ZSt9terminatev", "_ZSt10unexpectedv", "_Unwind_Resume",
-		"rust_begin_unwind", "g_assertion_message", "g_assertion_message_expr", "g_assertion_message_cmpnum", "_ZN2v88internal8V8_FatalEPKcz", "_Z8V8_FatalPKcz":
+		"rust_begin_unwind", "g_assertion_message", "g_assertion_message_expr", "g_assertion_message_cmpnum", "_ZN2v88internal8V8_FatalEPKcz", "_Z8V8_FatalPKcz",
+		"caml_raise", "caml_raise_exn", "caml_raise_exception": // OCaml's, whose ret leads to a handler
 		return true
 	}
 	if rest, ok := strings.CutPrefix(name, "runtime."); ok { // Go's: a recovered panic goes on elsewhere

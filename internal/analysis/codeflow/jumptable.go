@@ -71,11 +71,12 @@ type tables struct {
 	heldAt int                 // how many instructions were decoded when held was looked at last
 	leas   [16][]tableAddr     // by register: addresses that lea puts into it
 	table  map[uint64][]uint64 // targets, by the jump's address
+	data   []span              // of the group's code, the bytes of tables that were read
 	byAddr map[tableAddr][]uint64
 }
 
 func (t *tables) begin() {
-	t.jumps, t.held, t.heldAt = t.jumps[:0], t.held[:0], 0
+	t.jumps, t.held, t.heldAt, t.data = t.jumps[:0], t.held[:0], 0, t.data[:0]
 	for r := range t.leas {
 		t.leas[r] = t.leas[r][:0]
 	}
@@ -283,7 +284,8 @@ func (f *flow) look(pc uint64, q *x86.Inst, t *tableForm) {
 
 // readTable reads targets up to the bound. Without a bound it stops at the next address that some lea takes, at a
 // target inside an instruction and at one outside the function.
-func (f *flow) readTable(t *tableForm) (out []uint64) {
+func (f *flow) readTable(t *tableForm) []uint64 {
+	out := f.targets[:0]
 	limit := int64(maxTable)
 	if t.bound >= 0 && t.bound < maxBound {
 		limit = t.bound + 1
@@ -325,5 +327,22 @@ func (f *flow) readTable(t *tableForm) (out []uint64) {
 		}
 		break
 	}
-	return out
+	f.targets = out
+	if len(out) == 0 {
+		return nil
+	}
+	if f.inside(t.addr) {
+		f.data = append(f.data, span{t.addr, t.addr + uint64(len(out))*size})
+	}
+	return slices.Clone(out)
+}
+
+// dataEnd returns the end of the jump table that holds pc; 0 if none does.
+func (t *tables) dataEnd(pc uint64) uint64 {
+	for _, d := range t.data {
+		if d.lo <= pc && pc < d.hi {
+			return d.hi
+		}
+	}
+	return 0
 }

@@ -25,7 +25,7 @@ type part struct {
 
 	gap     bool // code other than padding may be left unreached
 	other   bool // its row describes another state at its start than a call leaves
-	above   bool // begun as after a call, it leaves with rsp above the return address
+	above   bool // begun as after a call, it leaves with rsp above the return address, or returns with an unknown one
 	level   bool // begun as after a call, it returns, or jumps to a called function, with rsp at the return address
 	returns bool // as level, but it returns
 	breach  breach

@@ -84,6 +84,7 @@ type Program struct {
 	group  []int32         // by function: the first of its group
 	more   map[int32][]int // by first: the group, if it has more than one function
 	joined *addrSet        // the first addresses of parts that jumps of their group lead to
+	stray  *addrSet        // the first addresses of parts to which other code has a jump that is never taken
 }
 
 // external is a state that flows into a function from others.
@@ -320,14 +321,14 @@ func (p *Program) isEntry(pc uint64) bool {
 	return p.called.has(pc) || (p.img.starts[pc] || p.img.pointed(pc) || p.lea.has(pc)) && !p.isPart(pc)
 }
 
-// keepsRAX reports whether the function at pc does not change rax: it is no longer than a few dozen instructions up to its
-// first ret, calls nothing, writes no rax, and its jumps stay before that ret.
-func (p *Program) keepsRAX(pc uint64) bool {
+// keeps reports whether the function at pc does not change a register: it has at most mostKept instructions up to its
+// first ret, calls nothing, does not write the register, and its jumps stay before that ret.
+func (p *Program) keeps(pc uint64, reg x86.Reg) bool {
 	code := p.img.Code(pc)
 	var in x86.Inst
 	var far uint64
-	for at, n := pc, 0; n < 48 && at-pc < uint64(len(code)); n++ {
-		if x86.Decode(code[at-pc:], &in) != nil || in.Op == x86.OpUnknown || in.Writes&x86.RAX.Mask() != 0 {
+	for at, n := pc, 0; n < mostKept && at-pc < uint64(len(code)); n++ {
+		if x86.Decode(code[at-pc:], &in) != nil || in.Op == x86.OpUnknown || in.Writes&reg.Mask() != 0 {
 			return false
 		}
 		switch {
@@ -348,6 +349,9 @@ func (p *Program) keepsRAX(pc uint64) bool {
 	}
 	return false
 }
+
+// mostKept bounds the instructions that keeps looks at.
+const mostKept = 256
 
 // isPart reports whether the symbol at pc names a part of a function, to which jumps lead with a frame: GCC's and
 // clang's .cold, BOLT's .warm and .cold.N, clang's .__part.N.

@@ -369,7 +369,7 @@ func (p *Program) merge(list []int, outs [][]delivery) map[int]bool {
 					dirty[g] = true
 				}
 			}
-			if lo == d.to && d.kind == edgeJump && !p.fns[fn].Shared && (d.s.IsInitial() || p.callsOnly(fn)) {
+			if lo == d.to && d.kind == edgeJump && !p.fns[fn].Shared && (d.s.IsInitial() || p.callsOnly(fn) || p.stray.has(lo)) {
 				continue
 			}
 			e := p.ext[d.to]

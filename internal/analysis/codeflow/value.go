@@ -33,7 +33,7 @@ func entryOf(reg uint8) Value { return Value{Kind: Entry, Reg: reg} }
 func baseAt(base uint8, off int32) Value { return Value{Kind: Base, Reg: base, Off: off} }
 
 // farOff bounds the distances that are followed: beyond it an address counts as unknown.
-const farOff = 1 << 30
+const farOff = 1<<31 - 1<<12 // Go has functions with frames of 1 GB
 
 // plus returns the address n bytes above v; it is Unknown if v is no address.
 func (v Value) plus(n int64) Value {
@@ -215,6 +215,16 @@ func (s *State) Overwrites(in *x86.Inst) bool {
 	return false
 }
 
+// ChangesReturn reports whether an instruction adds to the return address, in a register or in its place, so that the
+// function goes on elsewhere than behind its call.
+func (s *State) ChangesReturn(in *x86.Inst) bool {
+	switch in.Op {
+	case x86.OpINC, x86.OpDEC, x86.OpADD, x86.OpSUB:
+		return s.read(in) == entryOf(RA)
+	}
+	return false
+}
+
 // dropBase forgets all values that refer to base b, except rsp.
 func (s *State) dropBase(b uint8) {
 	for i := 0; i < int(s.n); {
@@ -231,10 +241,10 @@ func (s *State) dropBase(b uint8) {
 	}
 }
 
-// savedBelow reports whether a register is saved below base plus off.
+// savedBelow reports whether a register is saved below base plus off. A pushed argument saves none.
 func (s *State) savedBelow(base uint8, off int32) bool {
 	for i := range s.slots[:s.n] {
-		if x := &s.slots[i]; x.base == base && x.off < off && x.v.Kind == Entry {
+		if x := &s.slots[i]; x.base == base && x.off < off && x.v.Kind == Entry && keeps(x.v) {
 			return true
 		}
 	}
