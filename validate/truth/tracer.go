@@ -54,6 +54,8 @@ type tracer struct {
 	windows int // times that threads were stepped
 	began   time.Time
 	ended   string // how the program ended
+	// breakpoints says that those of the processor work.
+	breakpoints bool
 }
 
 // errEnded says that the program has ended.
@@ -83,7 +85,7 @@ func follow(command []string, opt options) (*tracer, error) {
 		return nil, err
 	}
 	t := &tracer{
-		opt: opt, mem: &memory{pid: pid}, began: time.Now(),
+		opt: opt, mem: &memory{pid: pid}, began: time.Now(), breakpoints: true,
 		space:   &space{pid: pid, source: opt.source, wanted: opt.wanted, objects: map[string]*object{}},
 		threads: map[int]*thread{pid: {tid: pid, stopped: true}},
 	}
@@ -136,24 +138,46 @@ func (t *tracer) runToEntry() error {
 		if binary.LittleEndian.Uint64(aux) == entry {
 			pc := binary.LittleEndian.Uint64(aux[8:])
 			th := t.threads[t.mem.pid]
-			if !pokeDebug(th.tid, 0, pc) || !pokeDebug(th.tid, 7, 1) {
-				return nil // stepped through instead
-			}
-			for {
-				if err := t.resume(th, unix.PTRACE_CONT, 0); err != nil {
-					return err
-				}
-				if th, _, err := t.wait(0); err != nil || th == nil {
-					return err
-				}
-				if now, ok := registers(th.tid); ok && now.Reg[abi.RIP] == pc {
-					pokeDebug(th.tid, 7, 0)
-					return nil
-				}
-			}
+			return t.startAt(th, pc)
 		}
 	}
 	return nil
+}
+
+// startAt lets the only thread run freely to pc. Two breakpoints are there: some virtual machines take hardware breakpoints, which
+// then do nothing.
+func (t *tracer) startAt(th *thread, pc uint64) error {
+	const int3 = 0xcc
+	var code [1]byte
+	if _, err := unix.PtracePeekText(th.tid, uintptr(pc), code[:]); err != nil {
+		return err
+	}
+	if _, err := unix.PtracePokeText(th.tid, uintptr(pc), []byte{int3}); err != nil {
+		return err
+	}
+	t.breakpoints = pokeDebug(th.tid, 0, pc) && pokeDebug(th.tid, 7, 1)
+	for {
+		if err := t.resume(th, unix.PTRACE_CONT, 0); err != nil {
+			return err
+		}
+		if th, _, err := t.wait(0); err != nil || th == nil {
+			return err
+		}
+		var r unix.PtraceRegs
+		if err := unix.PtraceGetRegs(th.tid, &r); err != nil {
+			return err
+		}
+		if r.Rip != pc && r.Rip != pc+1 {
+			continue
+		}
+		t.breakpoints = t.breakpoints && r.Rip == pc
+		pokeDebug(th.tid, 7, 0)
+		if _, err := unix.PtracePokeText(th.tid, uintptr(pc), code[:]); err != nil {
+			return err
+		}
+		r.Rip = pc
+		return unix.PtraceSetRegs(th.tid, &r)
+	}
 }
 
 // done reports whether enough is compared, or the time is over.
@@ -180,7 +204,7 @@ func (t *tracer) stepAll(until int) error {
 		}
 		sig := t.stop(th, ws)
 		request := unix.PTRACE_SINGLESTEP // a thread at a breakpoint runs freely to it
-		if th.running {
+		if th.running && t.breakpoints {
 			request = unix.PTRACE_CONT
 		}
 		if err := t.resume(th, request, sig); err != nil {
