@@ -292,8 +292,11 @@ func (f *folder) run(t *testing.T, c command) {
 		line = "make -C " + f.top + " -n " + line[len("make "):]
 	case strings.HasPrefix(c.line, "go run ./cmd"), strings.HasPrefix(c.line, "go install ./cmd"):
 		line = "cd " + f.top + " && GOBIN=" + f.dir + " " + strings.Replace(line, "-o ", "-o "+f.dir+"/", 1)
-	case strings.Contains(c.line, "--flight"):
-		line += " >/dev/null 2>&1 & echo $! >flight.pid; sleep 0.7"
+	case strings.Contains(c.line, "--flight"): // until the dump, however slow the machine is
+		line = strings.Replace(line, "./server 2", "./server 90", 1) + ` >/dev/null 2>&1 & echo $! >flight.pid
+			for i in $(seq 600); do grep -q perf_event /proc/$!/maps && break; sleep 0.1; done 2>/dev/null; sleep 0.7`
+	case strings.Contains(c.line, "--dump"):
+		line += "; kill -INT $(cat flight.pid)"
 	case endless.MatchString(c.line) && !strings.Contains(c.line, "--duration"):
 		line = "timeout --foreground --preserve-status -s INT 2 " + line // of whatever shell script(1) takes
 		if strings.Contains(line, "--top") {                             // needs a terminal
