@@ -52,16 +52,18 @@ func (l *labeler) number(t *tracker, pid, tid int32, cpu, space uint32) uint32 {
 	}
 	id, ok := l.origins[where]
 	if !ok {
-		id = l.add(t, pid, tid, cpu)
-		l.origins[where] = id
+		program := t.all.Process(pid).Program()
+		id = l.add(t, labels.Origin{PID: pid, TID: tid, CPU: cpu, Program: program, Host: l.host})
+		if program != nil { // within execve it is not mapped yet
+			l.origins[where] = id
+		}
 	}
 	return id
 }
 
-func (l *labeler) add(t *tracker, pid, tid int32, cpu uint32) uint32 {
-	o := labels.Origin{PID: pid, TID: tid, CPU: cpu, Program: t.all.Process(pid).Program(), Host: l.host}
+func (l *labeler) add(t *tracker, o labels.Origin) uint32 {
 	if l.want.Any(labels.Cgroup | labels.Container) {
-		o.Cgroup = t.cgroup(pid)
+		o.Cgroup = t.cgroup(o.PID)
 	}
 	o = l.want.Only(o)
 	id, ok := l.numbers[o]
