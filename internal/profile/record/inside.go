@@ -356,8 +356,6 @@ func (in *Inside) read(each func(*Stack, *unwind.Maps, *insideStack, []uint64, [
 			c.add(&ph)
 		}
 		in.stacks(b, func(s *insideStack, pcs []uint64) {
-			st := &Stack{Comm: comms[h.Process], PID: int32(h.PID), End: insideEnd(s)}
-			p.Counts.count(st.End, s)
 			c.Objects += float64(s.Objects) / insideUnit
 			c.Bytes += float64(s.Bytes)
 			c.LiveObj += float64(s.Objects-min(s.Objects, s.FreedObjects)) / insideUnit
@@ -366,6 +364,8 @@ func (in *Inside) read(each func(*Stack, *unwind.Maps, *insideStack, []uint64, [
 			if maps == nil {
 				maps = new(unwind.Maps)
 			}
+			st := &Stack{Comm: comms[h.Process], PID: int32(h.PID), End: insideEnd(s, maps, pcs)}
+			p.Counts.count(st.End, s)
 			var guesses []int
 			if s.Guessed != 0 {
 				guesses = []int{len(pcs) - 1}
@@ -400,8 +400,8 @@ func (in *Inside) stacks(b []byte, each func(*insideStack, []uint64)) {
 	}
 }
 
-// insideEnd returns why a walk of libehunwind ended.
-func insideEnd(s *insideStack) unwind.Cause {
+// insideEnd returns why a walk of libehunwind ended at the last of some program counters.
+func insideEnd(s *insideStack, maps *unwind.Maps, pcs []uint64) unwind.Cause {
 	switch abi.Status(s.End) {
 	case abi.StatusOK:
 		return unwind.Full
@@ -417,6 +417,9 @@ func insideEnd(s *insideStack) unwind.Cause {
 	case abi.StatusNotCompiled:
 		return unwind.NotCompiled
 	case abi.StatusNoInfo:
+		if n := len(pcs); n > 1 && maps.StartsAt(pcs[n-1]) { // the dynamic loader's, say, which calls constructors
+			return unwind.Outermost
+		}
 		return unwind.NoInfo
 	}
 	return unwind.NoMapping
