@@ -271,13 +271,17 @@ func (t *tracker) exit(pid, tid int32) {
 	t.drop(old)
 }
 
-// mapped is PERF_RECORD_MMAP2.
-func (t *tracker) mapped(r *perfdata.Mmap) {
-	var o *unwind.Object
-	if r.Exec {
-		o = t.object(r.PID, string(r.Name), r.BuildID, inode{r.Inode, r.Generation}, r.Addr, r.Addr+r.Len)
+// mapped is PERF_RECORD_MMAP2. It reports whether what lies there may soon be out of reach: code that is no file's, and files
+// that were not known before or that have another name here.
+func (t *tracker) mapped(r *perfdata.Mmap) bool {
+	if !r.Exec {
+		t.place(r.PID, r.Addr, r.Len, r.PgOff, nil)
+		return false
 	}
+	before := len(t.known)
+	o := t.object(r.PID, string(r.Name), r.BuildID, inode{r.Inode, r.Generation}, r.Addr, r.Addr+r.Len)
 	t.place(r.PID, r.Addr, r.Len, r.PgOff, o)
+	return !o.IsFile() && o.Name != unwind.VDSOName || len(t.known) != before || t.files[o] != nil
 }
 
 // place puts an object into an address space. What is there already stays as it is:

@@ -128,8 +128,9 @@ func (s *Session) handle(ring int, raw []byte) {
 		}
 	case *perfdata.Mmap:
 		if r.Mode() == perfdata.ModeUser {
-			s.pace.moving = from.event.Time(raw) + movingTime
-			s.tracker.mapped(r)
+			if s.tracker.mapped(r) {
+				s.pace.moving = from.event.Time(raw) + movingTime
+			}
 		}
 	case *perfdata.Comm:
 		s.tracker.comm(r)
