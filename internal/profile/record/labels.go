@@ -7,6 +7,7 @@ import (
 
 	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/unwind"
 )
 
 // labeler numbers the labels that samples have besides the thread's name.
@@ -22,6 +23,7 @@ type labeler struct {
 type origin struct {
 	space, cpu uint32
 	tid        int32
+	program    *unwind.Object // nil within execve, before it is mapped
 }
 
 func newLabeler(want labels.Set) *labeler {
@@ -50,20 +52,21 @@ func (l *labeler) number(t *tracker, pid, tid int32, cpu, space uint32) uint32 {
 	if l.want.Has(labels.CPU) {
 		where.cpu = cpu
 	}
+	if l.want.Any(labels.Executable | labels.BuildID) {
+		where.program = t.all.Process(pid).Program()
+	}
 	id, ok := l.origins[where]
 	if !ok {
-		program := t.all.Process(pid).Program()
-		id = l.add(t, labels.Origin{PID: pid, TID: tid, CPU: cpu, Program: program, Host: l.host})
-		if program != nil { // within execve it is not mapped yet
-			l.origins[where] = id
-		}
+		id = l.add(t, pid, tid, cpu)
+		l.origins[where] = id
 	}
 	return id
 }
 
-func (l *labeler) add(t *tracker, o labels.Origin) uint32 {
+func (l *labeler) add(t *tracker, pid, tid int32, cpu uint32) uint32 {
+	o := labels.Origin{PID: pid, TID: tid, CPU: cpu, Program: t.all.Process(pid).Program(), Host: l.host}
 	if l.want.Any(labels.Cgroup | labels.Container) {
-		o.Cgroup = t.cgroup(o.PID)
+		o.Cgroup = t.cgroup(pid)
 	}
 	o = l.want.Only(o)
 	id, ok := l.numbers[o]
