@@ -115,15 +115,21 @@ func (o *Object) isStarter(offset uint64) bool {
 	return exitsWithResult(o.codeBefore(buf[:], offset+exitSize))
 }
 
-// StartsAt reports whether pc, a return address, lies in code that nothing called: what starts a program or thread, or an
-// object's entry point.
+// startsAt is isStarter for a return address in m.
+func (m *Maps) startsAt(pc uint64) bool {
+	mapping := m.Find(pc - 1)
+	return mapping != nil && mapping.Object.isStarter(mapping.FileOffset(pc))
+}
+
+// StartsAt reports whether pc, a return address for which there is no row, lies in code that nothing called: what starts a program
+// or thread, or an object's entry point. A walk ends there as Outermost.
 func (m *Maps) StartsAt(pc uint64) bool {
 	mapping := m.Find(pc - 1)
 	if mapping == nil {
 		return false
 	}
 	bias, ok := mapping.Object.Bias(mapping)
-	return ok && mapping.Object.isEntry(pc-1-bias) || mapping.Object.isStarter(mapping.FileOffset(pc))
+	return ok && mapping.Object.isEntry(pc-1-bias) || m.startsAt(pc)
 }
 
 // exits are how code goes on that passes the result of a call, or what must not come back, to exit, pthread_exit or the

@@ -210,6 +210,9 @@ func (o *Object) IsFile() bool {
 // VDSOName is the name that the kernel gives the vDSO's mapping.
 const VDSOName = "[vdso]"
 
+// IsAnonymous reports whether the object is memory that is neither a file's nor the vDSO's. Code there was made at run time.
+func (o *Object) IsAnonymous() bool { return !o.IsFile() && o.Name != VDSOName }
+
 // Err returns why the object cannot be unwound through, or nil if it can or
 // no walk has tried.
 func (o *Object) Err() error {

@@ -137,7 +137,7 @@ func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, 
 func noMapping(m *Maps, regs *abi.Regs, pcs []uint64) (int, Cause) {
 	n := len(pcs)
 	// Hand-written thread entries end the stack with a return address of zero, or have rows that say nothing of their end.
-	if n > 1 && regs.Reg[abi.RIP] == 0 || n > 2 && m.StartsAt(pcs[n-2]) {
+	if n > 1 && regs.Reg[abi.RIP] == 0 || n > 2 && m.startsAt(pcs[n-2]) {
 		return n - 1, Outermost
 	}
 	return max(1, n-1), NoMapping
@@ -192,7 +192,7 @@ func (w *Walker) without(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, inne
 		// perf inject makes files from code compiled at run time: with a
 		// table, which may be empty.
 		follow, cause = w.FramePointers == Always || w.FramePointers == Gaps && object.table, NoObject
-		if generated = v.maps.made != nil && !object.IsFile() && object.Name != VDSOName; generated {
+		if generated = v.maps.made != nil && object.IsAnonymous(); generated {
 			if how, end, ok := w.generated(v, regs, mem); ok {
 				return how, end
 			}

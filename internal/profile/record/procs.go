@@ -237,7 +237,7 @@ func (t *tracker) forgetCode(pid int32) {
 // generate notes an executable mapping if it is no file's, or a jitdump file's.
 func (t *tracker) generate(p *process, pid int32, start, size uint64, o *unwind.Object) {
 	dump := jit.IsDump(o.Name, pid)
-	if !dump && (o.IsFile() || o.Name == unwind.VDSOName) {
+	if !dump && !o.IsAnonymous() {
 		return
 	}
 	if p.code == nil {
@@ -281,7 +281,7 @@ func (t *tracker) mapped(r *perfdata.Mmap) bool {
 	before := len(t.known)
 	o := t.object(r.PID, string(r.Name), r.BuildID, inode{r.Inode, r.Generation}, r.Addr, r.Addr+r.Len)
 	t.place(r.PID, r.Addr, r.Len, r.PgOff, o)
-	return !o.IsFile() && o.Name != unwind.VDSOName || len(t.known) != before || t.files[o] != nil
+	return o.IsAnonymous() || len(t.known) != before || t.files[o] != nil
 }
 
 // place puts an object into an address space. What is there already stays as it is:

@@ -127,10 +127,8 @@ func (s *Session) handle(ring int, raw []byte) {
 			s.sample(r, raw, &s.rings.ahead[ring])
 		}
 	case *perfdata.Mmap:
-		if r.Mode() == perfdata.ModeUser {
-			if s.tracker.mapped(r) {
-				s.pace.moving = from.event.Time(raw) + movingTime
-			}
+		if r.Mode() == perfdata.ModeUser && s.tracker.mapped(r) {
+			s.pace.moving = from.event.Time(raw) + movingTime
 		}
 	case *perfdata.Comm:
 		s.tracker.comm(r)

@@ -147,7 +147,7 @@ func (t *Table) userFrame(maps *unwind.Maps, pid int32, pc uint64, returns, gues
 	}
 	f := Frame{Mapping: *m, PC: pc, Guessed: guess}
 	k := frameKey{object: m.Object, addr: m.FileOffset(pc), guess: guess}
-	if !m.Object.IsFile() && m.Object.Name != unwind.VDSOName {
+	if m.Object.IsAnonymous() {
 		f.PID, k.addr, k.pid = pid, pc, pid
 	}
 	return t.frame(k, f)

@@ -101,10 +101,10 @@ func (c *Cache) mapped(m *unwind.Mapping, pid int32, at uint64) *entry {
 	key := frameKey{addr: at}
 	if m != nil {
 		key.object = m.Object
-		if m.Object.IsFile() || m.Object.Name == unwind.VDSOName {
-			key.addr = m.FileOffset(at)
-		} else {
+		if m.Object.IsAnonymous() {
 			key.pid = pid
+		} else {
+			key.addr = m.FileOffset(at)
 		}
 	}
 	e := c.frames[key]
