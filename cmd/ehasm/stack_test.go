@@ -251,6 +251,7 @@ int main(int argc, char **argv) {
 	ctx, stop := context.WithCancel(t.Context())
 	looked := make(chan result)
 	go func() { looked <- ehasmContext(t, ctx, "stack", "--no-lines", "--watch=100us", strconv.Itoa(pid)) }()
+	require.Eventually(t, func() bool { return states(t, pid) == "t" }, hang, time.Millisecond, "no look begins")
 	const rtmin = syscall.Signal(34) // glibc keeps two for itself
 	for range 3000 {
 		// the queue has a bound
