@@ -13,7 +13,7 @@ import (
 
 // TestFile: code of a file is followed only along ways that call nothing, and only if they lead to returns that agree.
 func TestFile(t *testing.T) {
-	long := strings.Repeat("4883c001", 2*mostStrict) // add $1, %rax
+	long := strings.Repeat("4883c001", 2*mostSteps) // add $1, %rax
 	for name, c := range map[string]struct {
 		code   string
 		offset int // of the return address, from the stack pointer; -1: not known

@@ -35,8 +35,7 @@ var calleeSaved = [...]x86.Reg{x86.RBX, x86.RBP, x86.R12, x86.R13, x86.R14, x86.
 
 // Bounds on following code from one address.
 const (
-	mostSteps  = 1500 // instructions
-	mostStrict = 4000 // the same where only a proven row counts
+	mostSteps  = 4000 // instructions
 	enough     = 500  // if so many have led to a return, others are not looked for
 	enoughOf2  = 100  // the same for two returns that agree
 	mostStores = 64
@@ -125,7 +124,7 @@ func (f *follower) walk(w *way) {
 	var in x86.Inst
 	for !f.seen[w.pc] {
 		f.seen[w.pc] = true
-		if f.steps++; f.steps > mostSteps && (!f.strict || f.steps > mostStrict) {
+		if f.steps++; f.steps > mostSteps {
 			f.lost = true
 			return
 		}

@@ -69,6 +69,7 @@ func TestFollow(t *testing.T) {
 		"loop":                {`ebfe`, 0, value{}, value{}, false},
 		"loop with a way":     {`75fe 4883c418 c3`, 0, sp(24), value{entry, 5, 0}, true},
 		"no code":             {`0f0b`, 0, value{}, value{}, false},
+		"long method":         {strings.Repeat("6690", 1900) + "c3", 0, sp(0), value{entry, 5, 0}, true},
 		"cut":                 {strings.Repeat("90", pageSize-1) + "48", 0, value{}, value{}, false},
 		"ways contradict":     {`7505 4883c408 c3 4883c410 c3`, 0, value{}, value{}, false},
 		"tail call":           {`4d85ed 7404 90 ff6340 e800000000 f4`, 0, sp(0), value{entry, 5, 0}, false}, // jmp *0x40(%rbx)
