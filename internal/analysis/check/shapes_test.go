@@ -95,6 +95,10 @@ func TestShapes(t *testing.T) {
 			"pop %rbx\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret", nil},
 		{"vector over the saved word", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nxor %ebx,%ebx\nmovups %xmm0,-8(%rsp)\nnop\nnop\n" +
 			"pop %rbx\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret", nil},
+		// LLVM's getAllDbgVariableRecordUsers: it sorts an array that has moved to the heap if a loop goes past its end
+		{"words of an array moved up past its end", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nsub $16,%rsp\n.cfi_def_cfa_offset 32\n" +
+			"xor %ebx,%ebx\nlea 8(%rsp),%rsi\nmov 16(%rsi),%rax\nmov 8(%rsi),%rcx\nmov %rcx,16(%rsi)\nmov %rax,8(%rsi)\nnop\nnop\n" +
+			"add $16,%rsp\n.cfi_def_cfa_offset 16\npop %rbx\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret", nil},
 		{"bytes in the word of a restored register", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nxor %ebx,%ebx\nmov (%rsp),%rbx\n" +
 			"mov %ax,(%rsp)\nnop\nnop\nadd $8,%rsp\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret",
 			[]expected{{check.KindSaved, check.SeverityError, 11, "unchanged", "at CFA-16", 3}}},

@@ -160,19 +160,25 @@ func (s *State) onlyCopy(base uint8, off, size int32) bool {
 	return false
 }
 
-// storeThrough handles a store through a register other than rsp and rbp. An unknown value is assumed not to hit a
-// saved register: such pointers point to locals, whose bounds are not known.
+// storeThrough handles a store through a register other than rsp and rbp. It is assumed not to destroy the return address or
+// a saved register: such pointers point to locals, whose bounds are not known. A loop that moves the words of an array is
+// followed past its end, and moves saved registers there. Only a register that still has its caller's value takes the place
+// of one that has it again.
 func (s *State) storeThrough(base uint8, off, size int32, v Value) {
-	if v.Kind != Unknown {
-		s.store(base, off, size, v)
-		return
-	}
+	saves := v.Kind == Entry && v.Reg < 16 && s.Regs[v.Reg] == v && !s.onlyCopy(base, off, size)
 	for i := 0; i < int(s.n); {
-		if x := &s.slots[i]; x.v.Kind != Entry && x.base == base && x.off < off+size && off < x.off+8 {
-			s.del(i)
-		} else {
+		x := &s.slots[i]
+		switch {
+		case x.base != base || x.off >= off+size || off >= x.off+8:
 			i++
+		case x.v.Kind != Entry || saves && x.v.Reg != RA:
+			s.del(i)
+		default:
+			return
 		}
+	}
+	if size == 8 && keeps(v) {
+		s.put(base, off, v)
 	}
 }
 
