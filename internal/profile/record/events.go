@@ -125,10 +125,10 @@ func cacheEvents() (list []*Event) {
 func EventByName(name string) (*Event, error) { return eventByName(perfevent.KernelSources(), name) }
 
 func eventByName(from *perfevent.Sources, name string) (*Event, error) {
-	if strings.ContainsAny(name, "{}*?") || strings.HasSuffix(name, "/") { // groups, patterns, PMUs
+	base, rest, qualified := strings.Cut(name, ":")
+	if strings.ContainsAny(name, "{}*?") || strings.Contains(base, "/") || base == "mem" { // groups, patterns, PMUs, breakpoints
 		return nil, fmt.Errorf("record does not take event %q: use 'perf record --call-graph dwarf -e %s', and then 'ehasm script'", name, name)
 	}
-	base, rest, qualified := strings.Cut(name, ":")
 	e := cmp.Or(named(base), raw(base))
 	var err error
 	switch {
