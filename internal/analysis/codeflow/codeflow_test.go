@@ -153,6 +153,9 @@ func TestStates(t *testing.T) {
 		{name: "memory barrier at the stack's top",
 			source: "F(f) push %rbx\nxor %ebx,%ebx\nlock orq $0,(%rsp)\na: lock addl $0,(%rsp)\nb: lock addl $1,(%rsp)\nc: pop %rbx\nret\nE(f)",
 			want:   map[string]string{"a": "rsp+16 rbx@-16", "b": "rsp+16 rbx@-16", "c": "rsp+16 rbx lost"}},
+		{name: "vector over a saved register and a local through a pointer",
+			source: "F(f) push %rbx\npush %rax\nmov %rsp,(%rsp)\nlea -8(%rsp),%rsi\nmovups %xmm0,8(%rsi)\na: mov (%rsp),%rsp\nb: ud2\nE(f)",
+			want:   map[string]string{"a": "rsp+24", "b": "rsi+32"}},
 		// rustc's __rust_probestack, Windows' __chkstk: the size is in rax, which they keep
 		{name: "probed stack", source: "F(f) push %rbx\nmov $0x2345,%eax\ncall probe\nsub %rax,%rsp\na: nop\nadd $0x2345,%rsp\npop %rbx\nb: ret\nE(f)\n" +
 			"F(g) mov $0x2345,%eax\ncall h\nsub %rax,%rsp\nc: ud2\nE(g)\nF(h) inc %rax\nret\nE(h)\nF(i) mov $8,%eax\njmp 1f\nnop\n1: call probe\nsub %rax,%rsp\nd: ud2\nE(i)\n" +

@@ -50,6 +50,11 @@ type slot struct {
 	v    Value
 }
 
+// overlaps reports whether the word shares bytes with size bytes at base plus off.
+func (x *slot) overlaps(base uint8, off, size int32) bool {
+	return x.base == base && x.off < off+size && off < x.off+8
+}
+
 const maxSlots = 16
 
 // State is what is known of registers and stack before an instruction.
@@ -137,7 +142,7 @@ func keeps(v Value) bool {
 // store writes size bytes at base plus off; v counts only for whole words.
 func (s *State) store(base uint8, off, size int32, v Value) {
 	for i := 0; i < int(s.n); {
-		if x := &s.slots[i]; x.base == base && x.off < off+size && off < x.off+8 {
+		if s.slots[i].overlaps(base, off, size) {
 			s.del(i)
 		} else {
 			i++
@@ -153,7 +158,7 @@ func (s *State) store(base uint8, off, size int32, v Value) {
 func (s *State) onlyCopy(base uint8, off, size int32) bool {
 	for i := range s.slots[:s.n] {
 		x := &s.slots[i]
-		if x.base == base && x.off < off+size && off < x.off+8 && x.v.Kind == Entry && x.v.Reg < 16 && CalleeSaved>>x.v.Reg&1 != 0 {
+		if x.overlaps(base, off, size) && x.v.Kind == Entry && x.v.Reg < 16 && CalleeSaved>>x.v.Reg&1 != 0 {
 			return s.Regs[x.v.Reg] != x.v
 		}
 	}
@@ -166,18 +171,20 @@ func (s *State) onlyCopy(base uint8, off, size int32) bool {
 // of one that has it again.
 func (s *State) storeThrough(base uint8, off, size int32, v Value) {
 	saves := v.Kind == Entry && v.Reg < 16 && s.Regs[v.Reg] == v && !s.onlyCopy(base, off, size)
+	kept := false
 	for i := 0; i < int(s.n); {
 		x := &s.slots[i]
 		switch {
-		case x.base != base || x.off >= off+size || off >= x.off+8:
+		case !x.overlaps(base, off, size):
 			i++
-		case x.v.Kind != Entry || saves && x.v.Reg != RA:
-			s.del(i)
+		case x.v.Kind == Entry && (!saves || x.v.Reg == RA):
+			kept = true
+			i++
 		default:
-			return
+			s.del(i)
 		}
 	}
-	if size == 8 && keeps(v) {
+	if !kept && size == 8 && keeps(v) {
 		s.put(base, off, v)
 	}
 }
@@ -214,7 +221,7 @@ func (s *State) Overwrites(in *x86.Inst) bool {
 		return true
 	}
 	for i := range s.slots[:s.n] {
-		if x := &s.slots[i]; x.base == base && x.off < off+int32(in.MemSize) && off < x.off+8 {
+		if s.slots[i].overlaps(base, off, int32(in.MemSize)) {
 			return true
 		}
 	}
