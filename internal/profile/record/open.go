@@ -27,7 +27,8 @@ type stream struct {
 	all    []*perfevent.Event
 	rings  []*perfevent.Ring
 
-	refused int // threads of children that this user may not record
+	refused int    // threads of children that this user may not record
+	told    uint64 // see newlyLost
 }
 
 // opened holds all that a Session reads from.
@@ -37,21 +38,15 @@ type opened struct {
 	more          []stream // samples at Options.More, into the same rings
 	user          bool     // the kernel must not be sampled
 	rings         int      // bytes of a CPU's, as the kernel gave them
-	told          lost     // see newlyLost
 }
 
-// lost counts records that the kernel had no room for.
-type lost struct{ samples, side uint64 }
-
-// newlyLost returns what was lost since the last call.
-func (op *opened) newlyLost() (samples, side uint64) {
-	now, before := lost{side: op.side.lost()}, op.told
-	for _, s := range op.streams() {
-		now.samples += s.lost()
+// newlyLost returns how many samples of each of Options.events were lost since the last call.
+func (op *opened) newlyLost() []uint64 {
+	samples := []uint64{op.samples.newlyLost() + op.long.newlyLost()}
+	for i := range op.more {
+		samples = append(samples, op.more[i].newlyLost())
 	}
-	now.samples -= now.side
-	op.told = now
-	return now.samples - before.samples, now.side - before.side
+	return samples
 }
 
 // KernelNeeds says who may look at the kernel.
@@ -249,14 +244,16 @@ func (op *opened) each(f func(*perfevent.Event) error) error {
 	return first
 }
 
-// lost returns how many records the kernel had no room for.
-func (s *stream) lost() (n uint64) {
+// newlyLost returns how many records the kernel had no room for since the last call.
+func (s *stream) newlyLost() uint64 {
+	lost, before := uint64(0), s.told
 	for _, e := range s.all {
 		if c, err := e.Read(); err == nil {
-			n += c.Lost
+			lost += c.Lost
 		}
 	}
-	return n
+	s.told = lost
+	return lost - before
 }
 
 func (op *opened) close() {

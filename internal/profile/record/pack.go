@@ -17,7 +17,6 @@ type packed struct {
 	bytes                 []byte
 	maps                  []unwind.Mapping // of frames
 	stacks, nodes, frames int
-	period                uint64 // of all stacks
 }
 
 // packLevel is the compression level; a low one, since the reader waits.
@@ -59,7 +58,6 @@ func (p *Profile) Pack() {
 			})
 		}
 	}
-	k.period = t.period()
 	k.bytes = out.close()
 	p.Table = &Table{packed: k}
 }
@@ -209,15 +207,4 @@ func (t *Table) size() int {
 		return t.packed.nodes
 	}
 	return len(t.nodes)
-}
-
-// period returns the sum over all stacks.
-func (t *Table) period() (sum uint64) {
-	if t.packed != nil {
-		return t.packed.period
-	}
-	for i := range t.Stacks {
-		sum += t.Stacks[i].Period
-	}
-	return sum
 }

@@ -24,6 +24,7 @@ type Profile struct {
 	Labels   [][]stackfmt.Label // by Stack.Labels; nil: none
 	Event    *stackfmt.Event
 	More     []*stackfmt.Event // further ones: see Stack.Event
+	Lost     []Lost            // samples, by event; the sum is in Counts
 	Weigh    uint64            // stacks count for so many of their period as one; 0: for their samples
 	Start    time.Time
 	Duration time.Duration
@@ -37,8 +38,9 @@ type Profile struct {
 // Join returns one profile of several of one Session, which are in the order of time.
 func Join(list []*Profile) *Profile {
 	p := *list[len(list)-1]
-	p.Older, p.Start, p.Duration, p.Counts = list[:len(list)-1], list[0].Start, 0, Counts{}
+	p.Older, p.Start, p.Duration, p.Counts, p.Lost = list[:len(list)-1], list[0].Start, 0, Counts{}, nil
 	for _, part := range list {
+		p.Lost = joinLost(p.Lost, part.Lost)
 		p.Duration += part.Duration
 		p.Counts.add(&part.Counts)
 	}
@@ -99,8 +101,11 @@ func (p *Profile) Write(w io.Writer, format stackfmt.Format, each bool, names *s
 			}
 		}
 	}
-	if !each && p.Counts.Lost > 0 {
-		if err := put(p.lost(worker)); err != nil {
+	for _, lost := range p.Lost {
+		if each {
+			break
+		}
+		if err := put(lost.sample(worker)); err != nil {
 			return err
 		}
 	}
@@ -120,10 +125,10 @@ func (p *Profile) events() (list []*stackfmt.Event) {
 	return list
 }
 
-// event returns the event of a stack.
-func (p *Profile) event(s *Stack) *stackfmt.Event {
-	if s.Event > 0 {
-		return p.More[s.Event-1]
+// event returns the event at a place of Options.events.
+func (p *Profile) event(n uint8) *stackfmt.Event {
+	if n > 0 {
+		return p.More[n-1]
 	}
 	return p.Event
 }
@@ -162,23 +167,6 @@ func (p *Profile) Each(names *symbolize.Namer, f func(comm string, frames []stri
 	}
 }
 
-// lost returns a stack that stands for the samples that the kernel had no room for, so that
-// the profile shows them.
-func (p *Profile) lost(worker stackfmt.Worker) *stackfmt.Sample {
-	f := &stackfmt.Frame{Name: "[samples lost by the kernel]", DSO: "[lost]"}
-	worker.Render(f)
-	period := uint64(0)
-	if p.Counts.Samples > 0 {
-		sum := uint64(0)
-		for _, part := range p.parts() {
-			sum += part.period()
-		}
-		period = sum / p.Counts.Samples * p.Counts.Lost
-	}
-	return &stackfmt.Sample{Comm: "[lost]", Count: p.Counts.Lost, Period: period, Event: p.Event,
-		Frames: []*stackfmt.Frame{f}, End: stackfmt.NoUserStack}
-}
-
 // writer turns stacks of a table into those of package stackfmt.
 type writer struct {
 	p       *Profile
@@ -213,7 +201,7 @@ func (o *writer) stack(s *Stack) *stackfmt.Sample {
 		named, exact = o.cache.Frame(m, s.PID, pc)
 		o.frames = append(o.frames, named)
 	}
-	o.sample = stackfmt.Sample{Comm: o.p.Comms[s.Comm], PID: s.PID, Event: o.p.event(s), Width: o.p.width(), Frames: o.frames, Guessed: o.guessed,
+	o.sample = stackfmt.Sample{Comm: o.p.Comms[s.Comm], PID: s.PID, Event: o.p.event(s.Event), Width: o.p.width(), Frames: o.frames, Guessed: o.guessed,
 		Labels: originLabels[s.Origin], End: s.End}
 	if len(o.p.Labels) > 0 {
 		o.sample.Labels = slices.Concat(o.p.Labels[s.Labels], o.sample.Labels)

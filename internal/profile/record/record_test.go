@@ -133,6 +133,23 @@ func TestCounts(t *testing.T) {
 	}
 }
 
+// TestDuration: a profile that is taken later is of the time until the recording ended.
+func TestDuration(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	s, err := Open(options(t))
+	require.NoError(t, err)
+	defer s.Close()
+	began := time.Now()
+	require.NoError(t, s.Start())
+	done := make(chan struct{})
+	close(done)
+	require.NoError(t, s.Run(done, nil))
+	ended := time.Now()
+	time.Sleep(time.Millisecond)
+	assert.LessOrEqual(t, s.Take().Duration, ended.Sub(began))
+}
+
 // TestOffCPU: the time blocked below a function that sleeps is at least what it has asked
 // for, and at most what it has measured. The time of a child that waits is its own.
 func TestOffCPU(t *testing.T) {

@@ -53,6 +53,7 @@ type part struct {
 	samples []Sample
 	counts  Counts
 	began   time.Time
+	ended   time.Time // zero while Run has not returned
 }
 
 // unread says that mappings must be read from /proc, since records of them were lost.
@@ -155,6 +156,7 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 		select {
 		case <-done:
 			err := s.open.each((*perfevent.Event).Disable)
+			s.part.ended = time.Now()
 			if errors.Is(err, unix.ESRCH) {
 				err = nil
 			}
@@ -242,17 +244,21 @@ func (s *Session) wakeAt(done <-chan struct{}) (int, error) {
 // Take returns the counts since the last call. Call it from Run's callback, or after Run
 // has returned.
 func (s *Session) Take() *Profile {
-	c := s.part.counts
-	c.Lost, c.LostSide = s.open.newlyLost()
+	ended := s.part.ended
+	if ended.IsZero() {
+		ended = time.Now()
+	}
 	weigh := uint64(0)
 	if s.opt.Event.blocked {
 		weigh = 1000 // a microsecond
 	}
-	p := &Profile{Weigh: weigh, Table: s.part.table, Samples: s.part.samples, Counts: c, Comms: s.tracker.takeComms(), Labels: s.labeler.take(), Event: s.opt.Event.stackfmt(),
-		Start: s.part.began, Duration: time.Since(s.part.began), Objects: s.opt.Objects}
+	p := &Profile{Weigh: weigh, Table: s.part.table, Samples: s.part.samples, Counts: s.part.counts, Comms: s.tracker.takeComms(), Labels: s.labeler.take(), Event: s.opt.Event.stackfmt(),
+		Start: s.part.began, Duration: ended.Sub(s.part.began), Objects: s.opt.Objects}
 	for _, e := range s.opt.More {
 		p.More = append(p.More, e.stackfmt())
 	}
+	p.Counts.LostSide = s.open.side.newlyLost()
+	p.addLost(s.open.newlyLost(), s.opt.events())
 	next := s.part.table.after()
 	if len(next.frames) == 0 {
 		met := s.tracker.frameAddrs
