@@ -63,7 +63,7 @@ func cacheVerb() verb {
 		opt := &cacheOptions{}
 		fs.BoolVar(&opt.prune, "prune", false, "remove files not used for --unused, then down to --max-size")
 		unused := fs.Uint("unused", 90, "with --prune: remove files not used for `DAYS`; 0: no limit")
-		size := fs.String("max-size", "", "with --prune: keep at most `SIZE` bytes, such as 200M")
+		sizeFlag(fs, "max-size", "with --prune: keep at most `SIZE` bytes, such as 200M", 1, func(n uint64) { opt.limits.Bytes = int64(n) })
 		only := fs.Bool("only", false, "with --prune: keep only the eh_elfs of files at the PATHs and below")
 		fs.BoolVar(&opt.system, "system", false, "the cache of all users, "+builder.SystemCache)
 		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
@@ -82,13 +82,6 @@ func cacheVerb() verb {
 				if !fs.Changed("unused") {
 					*unused = 0
 				}
-			}
-			if *size != "" {
-				bytes, err := parseSize(*size)
-				if err != nil {
-					return v.misuse(c, fmt.Errorf("--max-size %w", err))
-				}
-				opt.limits.Bytes = int64(bytes)
 			}
 			// A hundred years: a Duration holds 292, and more days would overflow it.
 			const century = 36500

@@ -14,7 +14,7 @@ import (
 )
 
 // This file explains unknown flags in the words of other profilers, and has flag values that pflag
-// does not: seconds, frequencies, and --help in groups.
+// does not: seconds, frequencies, sizes, and --help in groups.
 
 // habit is what to type for a flag that other profilers have.
 type habit struct{ verb, flag, answer string }
@@ -28,8 +28,8 @@ func habits() []habit {
 	)
 	return []habit{
 		{"record", "g", whole}, {"record", "call-graph", whole}, {"record", "t", thread}, {"record", "tid", thread},
-		{"record", "all-cpus", "want -a"}, {"record", "G", "want -a --cgroup FOLDER"}, {"record", "m", "want --ring BYTES"},
-		{"record", "mmap-pages", "want --ring BYTES"}, {"record", "r", "want -F N"}, {"record", "rate", "want -F N"},
+		{"record", "all-cpus", "want -a"}, {"record", "G", "want -a --cgroup FOLDER"}, {"record", "m", "want --ring SIZE"},
+		{"record", "mmap-pages", "want --ring SIZE"}, {"record", "r", "want -F N"}, {"record", "rate", "want -F N"},
 		{"record", "freq", "want -F N"}, {"record", "z", "profiles are compressed: leave it out"},
 		{"record", "symfs", "record reads the files that run: leave it out"}, {"record", "no-inline", "inlined functions are not shown without --inline: leave it out"},
 		{"record", "b", "branches are not recorded"}, {"record", "u", "want -p PID, several: 12,34"},
@@ -117,6 +117,24 @@ func (f *frequency) Set(text string) error {
 	return err
 }
 
+// sizeFlag declares a flag that takes a number of bytes, at least least, as 4096, 512K or 1M.
+func sizeFlag(fs *pflag.FlagSet, name, usage string, least uint64, set func(bytes uint64)) {
+	fs.Func(name, usage, func(text string) error {
+		digits, shift := text, 0
+		if n := len(text); n > 0 {
+			shift = strings.IndexByte("KMG", text[n-1]) + 1
+			digits = text[:n-min(shift, 1)]
+		}
+		const most, bits = 1 << 40, 10
+		n, err := strconv.ParseUint(digits, 10, 64)
+		if err != nil || n < least || n > most>>(bits*shift) {
+			return fmt.Errorf("%q: want a number of bytes, as 4096, 512K or 1M", text)
+		}
+		set(n << (bits * shift))
+		return nil
+	})
+}
+
 // flagGroup is a heading of --help with the names of its flags.
 type flagGroup struct {
 	title string
@@ -160,8 +178,9 @@ func usages(fs *pflag.FlagSet, groups []flagGroup) string {
 // recordGroups are the headings of record's help. Flags in none of them come under "Other flags".
 func recordGroups() []flagGroup {
 	return []flagGroup{
-		{"Flags", []string{"output", "pid", "name", "unit", "container", "all", "frequency", "count", "duration", "event", "filter"}},
-		{"What is counted", []string{"off-cpu", "faults", "alloc", "alloc-period", "preload", "with", "cgroup"}},
+		{"Flags", []string{"output", "pid", "all", "frequency", "duration", "event"}},
+		{"Which processes", []string{"name", "unit", "container", "cgroup"}},
+		{"What is counted", []string{"count", "filter", "off-cpu", "faults", "alloc", "alloc-period", "preload", "with"}},
 		{"Continuous recording", []string{"top", "every", "flight", "dump", "push", "push-as", "push-name", "push-label", "push-header"}},
 		{"What is written", []string{"format", "inline", "lines", "signatures", "no-demangle", "labels", "raw", "stats", "quiet"}},
 		{"How samples are taken", []string{"stack-copy", "refill", "max-stack", "ring", "realtime", "frame-pointers", "source"}},

@@ -212,6 +212,9 @@ func plainly(err error) error {
 		return err
 	}
 	f := bad.GetFlag()
+	if f.Value.Type() == "func" { // of sizeFlag, which has these words already
+		return fmt.Errorf("--%s: %w", f.Name, bad.Unwrap())
+	}
 	what := "is not a valid " + f.Value.Type()
 	// pflag's text shows Go's parser: strconv.ParseInt: parsing "x": invalid syntax.
 	switch f.Value.Type() {

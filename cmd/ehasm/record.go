@@ -7,8 +7,6 @@ import (
 	"math"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
@@ -128,6 +126,8 @@ const (
 	smallRing        = 8 << 20  // with more
 	manyCPUs         = 16
 	defaultPush      = 15 * time.Second
+
+	defaultAllocPeriod = 512 << 10
 )
 
 func recordVerb() verb {
@@ -159,15 +159,17 @@ func recordVerb() verb {
 		fs.VarP(&opt.Sampling.Events, "event", "e", "sample at this `EVENT`: cycles, cpu-clock, page-faults, ...; several: a,b")
 		fs.Var(recorder.Filter{Events: &opt.Sampling.Events}, "filter", "of the tracepoints of -e before, only those that fulfil `EXPR`")
 		fs.Uint64VarP(&opt.Sampling.Period, "count", "c", 0, "take a sample every `N` events, instead of -F N a second")
-		fs.IntVar(&opt.Sampling.Copy, "stack-copy", defaultCopy, "copy `BYTES` of each stack; unless given, 64000 if that is too few")
+		opt.Sampling.Copy = defaultCopy
+		sizeFlag(fs, "stack-copy", "copy `SIZE` of each stack: 8192 (bytes), 32K; default: 16K, and 64000 where that is too little", 0, func(n uint64) { opt.Sampling.Copy = int(n) })
 		refill := fs.String("refill", "auto", "`WHEN` to complete stacks longer than the copy: auto, never")
 		fs.IntVar(&opt.Sampling.MaxStack, "max-stack", defaultRecordMax, "at most `N` frames of user code per stack")
-		fs.IntVar(&opt.Sampling.Ring, "ring", 0, "`BYTES` of memory for the samples of a CPU; default 16 MB, 8 with many CPUs")
+		sizeFlag(fs, "ring", "memory of this `SIZE` for the samples of a CPU (default 16M, with many CPUs 8M)", 1, func(n uint64) { opt.Sampling.Ring = int(n) })
 		fs.BoolVar(&opt.Sampling.Realtime, "realtime", false, "read samples at real-time priority (root): none are lost on a busy machine")
 		pointers := fs.String("frame-pointers", "always", "`WHEN` to guess by rbp: always, gaps, never")
 		fs.StringVar(&opt.Inside.Alloc, "alloc", "", "record what COMMAND allocates; .svg and .folded of `WHAT`: live, total")
 		fs.Lookup("alloc").NoOptDefVal = recorder.HeapLive
-		period := fs.String("alloc-period", "512K", "sample an allocation each `SIZE` of bytes, on average")
+		opt.Inside.Period = defaultAllocPeriod
+		sizeFlag(fs, "alloc-period", "sample an allocation each `SIZE` of bytes, on average (default 512K)", 1, func(n uint64) { opt.Inside.Period = n })
 		fs.BoolVar(&opt.Inside.Timers, "preload", false, "sample by timers of COMMAND's threads, where perf_event_open is forbidden")
 		fs.StringArrayVar(&opt.Inside.With, "with", nil, "with --alloc, --preload: build for this `PATH`, too; may be repeated")
 		source := fs.String("source", "auto", "unwind by `SECTION`: eh_frame, debug_frame, sframe or auto, as in build")
@@ -188,7 +190,7 @@ func recordVerb() verb {
 			if !fs.Changed("stack-copy") && *refill == "auto" {
 				opt.Sampling.Grow = longerCopy
 			}
-			err := opt.parseInside(*period, len(args) > 0, fs.Changed("alloc"), fs.Changed("alloc-period"))
+			err := opt.parseInside(len(args) > 0, fs.Changed("alloc"), fs.Changed("alloc-period"))
 			switch {
 			case fs.Changed("count") && fs.Changed("frequency"):
 				err = errors.New("-c and -F exclude each other")
@@ -244,7 +246,7 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 		return errors.New("-F 0: want at least 1")
 	case opt.Run.Limit < 0:
 		return fmt.Errorf("--duration %v: want a time", opt.Run.Limit)
-	case opt.Sampling.Ring < 0 || opt.Sampling.Ring&(opt.Sampling.Ring-1) != 0:
+	case opt.Sampling.Ring&(opt.Sampling.Ring-1) != 0:
 		return fmt.Errorf("--ring %d: want a power of two", opt.Sampling.Ring)
 	}
 	if err := opt.Target.Selection.Check(); err != nil {
@@ -356,10 +358,7 @@ func (opt *recordOptions) checkChains() error {
 }
 
 // parseInside checks what goes with --alloc and --preload.
-func (opt *recordOptions) parseInside(period string, command, given, periodGiven bool) (err error) {
-	if opt.Inside.Period, err = parseSize(period); err != nil {
-		return fmt.Errorf("--alloc-period: %w", err)
-	}
+func (opt *recordOptions) parseInside(command, given, periodGiven bool) error {
 	name := "--preload"
 	if given {
 		name = "--alloc"
@@ -382,23 +381,6 @@ func (opt *recordOptions) parseInside(period string, command, given, periodGiven
 		return errors.New(name + " goes with none of --top, --every, --flight, --push, --raw, --off-cpu, --faults and --event")
 	}
 	return nil
-}
-
-// parseSize reads a number of bytes, as 512K or 1M.
-func parseSize(text string) (uint64, error) {
-	shift := 0
-	if n := len(text); n > 0 {
-		shift = strings.IndexByte("KMG", text[n-1]) + 1
-		if shift > 0 {
-			text = text[:n-1]
-		}
-	}
-	const most, bits = 1 << 40, 10
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || n == 0 || n > most>>(bits*shift) {
-		return 0, fmt.Errorf("%q: want a number of bytes, as 4096, 512K or 1M", text)
-	}
-	return n << (bits * shift), nil
 }
 
 // takeEvents takes the events of all flags.

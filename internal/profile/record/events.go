@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -126,7 +127,8 @@ func EventByName(name string) (*Event, error) { return eventByName(perfevent.Ker
 
 func eventByName(from *perfevent.Sources, name string) (*Event, error) {
 	base, rest, qualified := strings.Cut(name, ":")
-	if strings.ContainsAny(name, "{}*?") || strings.Contains(base, "/") || base == "mem" { // groups, patterns, PMUs, breakpoints
+	// Groups, patterns, PMUs, and what has no stack or no samples.
+	if strings.ContainsAny(name, "{}*?") || strings.Contains(base, "/") || slices.Contains([]string{"mem", "dummy", "bpf-output"}, base) {
 		return nil, fmt.Errorf("record does not take event %q: use 'perf record --call-graph dwarf -e %s', and then 'ehasm script'", name, name)
 	}
 	e := cmp.Or(named(base), raw(base))
