@@ -4,7 +4,9 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -92,5 +94,50 @@ func TestNameBombs(t *testing.T) {
 				assert.Regexp(t, `\.\.\.(\(\))?(_\[[ij]\])?( [0-9]+)?$`, name[most-3:])
 			}
 		}
+	}
+}
+
+// workerProgram has a thread of another name, which takes the time.
+const workerProgram = `#define _GNU_SOURCE
+#include <pthread.h>
+#include <time.h>
+static volatile int n;
+static void *work(void *arg) {
+	pthread_setname_np(pthread_self(), "worker");
+	for (clock_t end = clock() + CLOCKS_PER_SEC / 5; clock() < end;) n = n + 1;
+	return arg;
+}
+int main(void) {
+	pthread_t t;
+	pthread_create(&t, 0, work, 0);
+	pthread_join(t, 0);
+	return 0;
+}
+`
+
+// TestProcessNames: in timelines a process has the name of its main thread, although others take the time.
+func TestProcessNames(t *testing.T) {
+	testtool.Need(t, "gcc")
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "server.c"), []byte(workerProgram), 0o666))
+	out, err := exec.Command("gcc", "-O1", "-pthread", "-o", filepath.Join(dir, "server"), filepath.Join(dir, "server.c")).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	r := recordIn(t, dir, "-q", "-F", "199", "-o", "p.json.gz", "--raw", "p.data", "./server")
+	require.Zero(t, r.code, r.stderr)
+	r = ehasm(t, "script", "-q", "--cache=false", "-i", filepath.Join(dir, "p.data"), "-o", filepath.Join(dir, "s.json.gz"))
+	require.Zero(t, r.code, r.stderr)
+	for _, name := range []string{"p.json.gz", "s.json.gz"} {
+		file, err := os.Open(filepath.Join(dir, name))
+		require.NoError(t, err)
+		defer file.Close()
+		zip, err := gzip.NewReader(file)
+		require.NoError(t, err)
+		var p struct{ Threads []struct{ Name, ProcessName string } }
+		require.NoError(t, json.NewDecoder(zip).Decode(&p))
+		names := make(map[string]string) // of processes, by thread
+		for _, th := range p.Threads {
+			names[th.Name] = th.ProcessName
+		}
+		assert.Equal(t, "server", names["worker"], "%s: %v", name, p.Threads)
 	}
 }

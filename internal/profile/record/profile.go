@@ -5,6 +5,7 @@ package record
 import (
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ type Profile struct {
 	Counts   Counts
 	Samples  []Sample // with Options.Samples
 	Comms    []string
+	Mains    map[int32]string   // with Samples: names of main threads, by process
 	Labels   [][]stackfmt.Label // by Stack.Labels; nil: none
 	Event    *stackfmt.Event
 	More     []*stackfmt.Event // further ones: see Stack.Event
@@ -38,8 +40,9 @@ type Profile struct {
 // Join returns one profile of several of one Session, which are in the order of time.
 func Join(list []*Profile) *Profile {
 	p := *list[len(list)-1]
-	p.Older, p.Start, p.Duration, p.Counts, p.Lost = list[:len(list)-1], list[0].Start, 0, Counts{}, nil
+	p.Older, p.Start, p.Duration, p.Counts, p.Lost, p.Mains = list[:len(list)-1], list[0].Start, 0, Counts{}, nil, make(map[int32]string)
 	for _, part := range list {
+		maps.Copy(p.Mains, part.Mains)
 		p.Lost = joinLost(p.Lost, part.Lost)
 		p.Duration += part.Duration
 		p.Counts.add(&part.Counts)
@@ -110,7 +113,7 @@ func (p *Profile) Write(w io.Writer, format stackfmt.Format, each bool, names *s
 		}
 	}
 	return format.Finish(w, &stackfmt.Recording{Command: p.Command, Events: p.events(), Objects: p.Objects.All(),
-		Start: p.Start, Duration: p.Duration, Comments: p.comments()})
+		Start: p.Start, Duration: p.Duration, Comments: p.comments(), Process: func(pid int32) string { return p.Mains[pid] }})
 }
 
 // events returns those of all parts.

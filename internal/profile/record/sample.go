@@ -43,6 +43,9 @@ func (s *Session) sample(r *perfdata.Sample, raw []byte, next *ahead) {
 			stack.Origin |= fromLater
 		}
 	}
+	if s.opt.Samples {
+		s.part.mains[r.PID] = s.tracker.thread(r.PID, r.PID).comm
+	}
 	if w := s.opt.Raw; w != nil && w.Chains {
 		w.chained(r, raw, s.instructions(maps, user.pcs))
 	}

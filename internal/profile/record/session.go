@@ -51,10 +51,14 @@ type Session struct {
 type part struct {
 	table   *Table
 	samples []Sample
+	mains   map[int32]string // see Profile.Mains
 	counts  Counts
 	began   time.Time
 	ended   time.Time // zero while Run has not returned
 }
+
+// newPart returns one that counts in a table.
+func newPart(t *Table) part { return part{table: t, mains: make(map[int32]string)} }
 
 // unread says that mappings must be read from /proc, since records of them were lost.
 type unread struct {
@@ -74,7 +78,7 @@ func Open(opt Options) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{opt: opt, open: op, rings: newReader(op), tracker: newTracker(opt.Objects), labeler: newLabeler(opt.Labels), unwinder: newUnwinder(&opt),
-		pace: newPace(&opt), clock: newClock(), part: part{table: newTable()}}
+		pace: newPace(&opt), clock: newClock(), part: newPart(newTable())}
 	if s.numbers, err = op.eventNumbers(); err == nil && opt.Raw != nil {
 		err = opt.Raw.start(op, opt.events())
 	}
@@ -252,7 +256,7 @@ func (s *Session) Take() *Profile {
 	if s.opt.Event.blocked {
 		weigh = 1000 // a microsecond
 	}
-	p := &Profile{Weigh: weigh, Table: s.part.table, Samples: s.part.samples, Counts: s.part.counts, Comms: s.tracker.takeComms(), Labels: s.labeler.take(), Event: s.opt.Event.stackfmt(),
+	p := &Profile{Weigh: weigh, Table: s.part.table, Samples: s.part.samples, Mains: s.part.mains, Counts: s.part.counts, Comms: s.tracker.takeComms(), Labels: s.labeler.take(), Event: s.opt.Event.stackfmt(),
 		Start: s.part.began, Duration: ended.Sub(s.part.began), Objects: s.opt.Objects}
 	for _, e := range s.opt.More {
 		p.More = append(p.More, e.stackfmt())
@@ -268,7 +272,8 @@ func (s *Session) Take() *Profile {
 			met[o] = slices.Clone(slices.Compact(met[o]))
 		}
 	}
-	s.part = part{table: next, began: time.Now()}
+	s.part = newPart(next)
+	s.part.began = time.Now()
 	return p
 }
 

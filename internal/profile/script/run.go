@@ -137,7 +137,7 @@ func (run *runner) takeInfo() {
 // recording returns the description of the recording for formats.
 func (run *runner) recording() *stackfmt.Recording {
 	info := run.reader.Info()
-	rec := &stackfmt.Recording{Command: info.Cmdline, Objects: run.objects.All()}
+	rec := &stackfmt.Recording{Command: info.Cmdline, Objects: run.objects.All(), Process: run.procs.Comm}
 	if info.LastSample > info.FirstSample {
 		rec.Duration = time.Duration(info.LastSample - info.FirstSample)
 	}

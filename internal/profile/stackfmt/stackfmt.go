@@ -140,6 +140,8 @@ type Recording struct {
 	Start    time.Time        // zero: unknown
 	Duration time.Duration    // 0: unknown
 	Comments []string         // for the format pprof
+	// Process returns the name of a process's main thread; "": not known. May be nil.
+	Process func(pid int32) string
 }
 
 // Worker takes samples on one goroutine.

@@ -176,12 +176,17 @@ const (
 )
 
 // mainNames returns the names of processes: of their main threads, or of the first that has samples.
-func mainNames(order []thread, tracks map[thread]*track) map[int32]string {
+func mainNames(r *stackfmt.Recording, order []thread, tracks map[thread]*track) map[int32]string {
 	mains := make(map[int32]string)
 	for _, key := range order {
-		if _, ok := mains[key.pid]; !ok || key.pid == key.tid {
-			mains[key.pid] = tracks[key].comm
+		name, known := mains[key.pid]
+		if !known && r.Process != nil {
+			name = r.Process(key.pid)
 		}
+		if name == "" || key.pid == key.tid {
+			name = tracks[key].comm
+		}
+		mains[key.pid] = name
 	}
 	return mains
 }
@@ -190,16 +195,17 @@ func mainNames(order []thread, tracks map[thread]*track) map[int32]string {
 func writeFirefox(out io.Writer, r *stackfmt.Recording, all *stacks, order []thread, tracks map[thread]*track) error {
 	p := profile{Meta: metaOf(r), Libs: []lib{}, Threads: []profileThread{}}
 	newTables(&p).fill(all)
-	start, mains := ^uint64(0), mainNames(order, tracks)
+	start, mains, several := ^uint64(0), mainNames(r, order, tracks), false
 	// Times count from the first sample of all threads.
 	for _, key := range order {
 		start = min(start, tracks[key].samples[0].time)
+		several = several || key.event != order[0].event
 	}
 	for _, key := range order {
 		t := threadOf(key, tracks[key], start)
 		t.ProcessName = mains[key.pid]
 		// Several events give a thread several tracks, told apart by name.
-		if len(r.Events) > 1 {
+		if several {
 			t.Name += " (" + key.event.Name + ")"
 		}
 		p.Threads = append(p.Threads, t)

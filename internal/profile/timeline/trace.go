@@ -53,11 +53,11 @@ type traceSample struct {
 const noFrame = "none"
 
 // writeTrace writes the trace. Its samples are in the order of time.
-func writeTrace(out io.Writer, _ *stackfmt.Recording, all *stacks, order []thread, tracks map[thread]*track) error {
+func writeTrace(out io.Writer, r *stackfmt.Recording, all *stacks, order []thread, tracks map[thread]*track) error {
 	w := &traceWriter{out: bufio.NewWriter(out)}
 	// Times are shown in ms.
 	w.text(`{"displayTimeUnit":"ms","traceEvents":[`)
-	w.names(order, tracks)
+	w.names(mainNames(r, order, tracks), order, tracks)
 	w.text("\n],\n\"stackFrames\":{")
 	w.frame(noFrame, traceFrame{categories()[other].Name, "[no stack]", ""})
 	// A stack's number is its entry's; its caller has a smaller one.
@@ -134,8 +134,7 @@ func (w *traceWriter) text(s string) {
 }
 
 // names writes the names of processes and threads. A thread has a track for each event, which follow each other.
-func (w *traceWriter) names(order []thread, tracks map[thread]*track) {
-	mains := mainNames(order, tracks)
+func (w *traceWriter) names(mains map[int32]string, order []thread, tracks map[thread]*track) {
 	for i, key := range order {
 		// order has the threads of a process next to each other.
 		if i == 0 || order[i-1].pid != key.pid {
