@@ -31,7 +31,7 @@ const (
 const (
 	idleTime      = time.Minute
 	idleTimeOther = 4 * time.Second
-	mostIdle      = 48
+	mostIdle      = 256
 	mostIdleBytes = 512 << 20
 )
 
