@@ -13,6 +13,10 @@ type pace struct {
 	alert  uint64   // until then stacks longer than their copies are expected
 	moving uint64   // until then processes are expected to map files, which may be gone soon
 	fresh  bool     // the last round had samples
+	// mapWait is how long a round waits while processes map files.
+	mapWait time.Duration
+	// slow says that rings fill in seconds, so that nothing is lost if the reader is late.
+	slow bool
 }
 
 // Intervals at which rings are read.
@@ -20,7 +24,8 @@ const (
 	cutWait   = time.Millisecond       // at most, while stacks longer than their copies are expected, or half a period
 	leastWait = 150 * time.Microsecond // at least
 	settle    = 40 * time.Microsecond  // after which a sample that was due is in its ring
-	mapWait   = 10 * time.Millisecond  // while processes map files
+	leastMap  = 10 * time.Millisecond  // at least while processes map files: two periods
+	mostMap   = 25 * time.Millisecond  // at most
 	calmWait  = 100 * time.Millisecond // else: rings that fill faster wake the reader
 	// alertTime is how long after a long stack the next one is expected, movingTime after a
 	// mapping.
@@ -28,10 +33,15 @@ const (
 	movingTime = 500 * uint64(time.Millisecond)
 )
 
-func newPace(o *Options) pace {
-	p := pace{}
+// newPace returns the pace of a recording whose rings have so many bytes each.
+func newPace(o *Options, ring int) pace {
+	p := pace{mapWait: leastMap}
 	if o.Event.every == 0 && len(o.More) == 0 {
-		p.period = uint64(time.Second) / o.Frequency
+		const lateness = 2 * time.Second // of a thread without priority on a busy machine
+		period := time.Second / time.Duration(o.Frequency)
+		p.period = uint64(period)
+		p.mapWait = min(max(leastMap, 2*period), mostMap)
+		p.slow = !o.Realtime && period*time.Duration(ring/max(o.Copy, o.Grow, 1)) >= lateness
 	}
 	return p
 }
@@ -67,7 +77,7 @@ func (p *pace) wait(now uint64) time.Duration {
 	case now < p.alert:
 		return most
 	case now < p.moving:
-		return mapWait
+		return p.mapWait
 	}
 	return calmWait
 }

@@ -190,7 +190,7 @@ func TestClock(t *testing.T) {
 // TestPaceJumps: a reader that was stopped, as with its machine, reads at once; times before those of the last
 // samples do not make it wait.
 func TestPaceJumps(t *testing.T) {
-	p := newPace(&Options{Event: &Event{}, Frequency: 1000})
+	p := newPace(&Options{Event: &Event{}, Frequency: 1000}, 1<<20)
 	const hour = uint64(time.Hour)
 	p.sampled(0, 10*hour)
 	p.alert = 10*hour + alertTime

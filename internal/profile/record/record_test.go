@@ -301,10 +301,10 @@ int main(void) { while (clock() < 2 * CLOCKS_PER_SEC) down(4); }`)
 // after a sample is due.
 func TestPace(t *testing.T) {
 	const ms = uint64(time.Millisecond)
-	p := newPace(&Options{Event: named("cpu-clock"), Frequency: 1000})
+	p := newPace(&Options{Event: named("cpu-clock"), Frequency: 1000}, 1<<20)
 	assert.Equal(t, calmWait, p.wait(0))
 	p.moving = 20 * ms
-	assert.Equal(t, mapWait, p.wait(10*ms))
+	assert.Equal(t, leastMap, p.wait(10*ms))
 	p.alert = 100 * ms
 	assert.Equal(t, cutWait, p.wait(10*ms), "no sample in this round")
 	p.sampled(0, 10*ms)
@@ -314,6 +314,24 @@ func TestPace(t *testing.T) {
 	assert.Equal(t, leastWait, p.wait(12*ms-1000))
 	assert.Zero(t, p.due[1], "it has become idle")
 	assert.Equal(t, calmWait, p.wait(200*ms))
+}
+
+// TestPaceSlow: a reader may be late where its rings fill in seconds.
+func TestPaceSlow(t *testing.T) {
+	const ring = 16 << 20
+	slow := Options{Event: named("cpu-clock"), Frequency: 97, Copy: 16 << 10, Grow: 64000}
+	p := newPace(&slow, ring)
+	assert.True(t, p.slow)
+	p.moving = 1
+	assert.Equal(t, 2*(time.Second/97), p.wait(0))
+	assert.False(t, newPace(&slow, 8<<20).slow)
+	for _, change := range []func(*Options){
+		func(o *Options) { o.Realtime = true }, func(o *Options) { o.Frequency = 999 }, func(o *Options) { o.Event = named("page-faults") },
+		func(o *Options) { o.More = []*Event{named("page-faults")} }} {
+		o := slow
+		change(&o)
+		assert.False(t, newPace(&o, ring).slow)
+	}
 }
 
 // TestNoBuildIDs: no event asks the kernel for build-ids, which would end a perf that records the same process.
