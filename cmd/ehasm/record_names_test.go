@@ -132,7 +132,9 @@ func TestProcessNames(t *testing.T) {
 		defer file.Close()
 		zip, err := gzip.NewReader(file)
 		require.NoError(t, err)
-		var p struct{ Threads []struct{ Name, ProcessName string } }
+		var p struct {
+			Threads []struct{ Name, ProcessName string }
+		}
 		require.NoError(t, json.NewDecoder(zip).Decode(&p))
 		names := make(map[string]string) // of processes, by thread
 		for _, th := range p.Threads {
