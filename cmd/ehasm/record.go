@@ -160,10 +160,10 @@ func recordVerb() verb {
 		fs.Var(recorder.Filter{Events: &opt.Sampling.Events}, "filter", "of the tracepoints of -e before, only those that fulfil `EXPR`")
 		fs.Uint64VarP(&opt.Sampling.Period, "count", "c", 0, "take a sample every `N` events, instead of -F N a second")
 		opt.Sampling.Copy = defaultCopy
-		sizeFlag(fs, "stack-copy", "copy `SIZE` of each stack: 8192 (bytes), 32K; default: 16K, and 64000 where that is too little", 0, func(n uint64) { opt.Sampling.Copy = int(n) })
+		sizeFlag(fs, "stack-copy", "copy `SIZE` of each stack (default 16K, 64000 where that is too little)", 0, func(n uint64) { opt.Sampling.Copy = int(n) })
 		refill := fs.String("refill", "auto", "`WHEN` to complete stacks longer than the copy: auto, never")
 		fs.IntVar(&opt.Sampling.MaxStack, "max-stack", defaultRecordMax, "at most `N` frames of user code per stack")
-		sizeFlag(fs, "ring", "memory of this `SIZE` for the samples of a CPU (default 16M, with many CPUs 8M)", 1, func(n uint64) { opt.Sampling.Ring = int(n) })
+		sizeFlag(fs, "ring", "memory of `SIZE` for the samples of a CPU (default 16M, with many CPUs 8M)", 1, func(n uint64) { opt.Sampling.Ring = int(n) })
 		fs.BoolVar(&opt.Sampling.Realtime, "realtime", false, "read samples at real-time priority (root): none are lost on a busy machine")
 		pointers := fs.String("frame-pointers", "always", "`WHEN` to guess by rbp: always, gaps, never")
 		fs.StringVar(&opt.Inside.Alloc, "alloc", "", "record what COMMAND allocates; .svg and .folded of `WHAT`: live, total")

@@ -59,9 +59,9 @@ int main(void) { spin(); usleep(400000); return 0; }
 `), 0o666))
 	out, err := exec.Command("gcc", "-O1", "-o", program, source).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	const count, waiting = 80, 48 // programs, and how many of them at most wait to be released
+	const count, waiting = 80, 25 // programs of 20 MB each, and how many of them at most wait to be released
 	r := recordIn(t, dir, "-o", "p.folded", "--stats", "stats.json", "sh", "-c",
-		fmt.Sprintf("for i in $(seq %d); do (cp a b$i; ./b$i; rm b$i) & done; wait; sleep 1.5", count))
+		fmt.Sprintf("for i in $(seq %d); do (cp a b$i; truncate -s 20M b$i; ./b$i; rm b$i) & done; wait; sleep 1.5", count))
 	require.Zero(t, r.code, r.stderr)
 	b, err := os.ReadFile(filepath.Join(dir, "stats.json"))
 	require.NoError(t, err)

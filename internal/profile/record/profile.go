@@ -104,12 +104,11 @@ func (p *Profile) Write(w io.Writer, format stackfmt.Format, each bool, names *s
 			}
 		}
 	}
-	for _, lost := range p.Lost {
-		if each {
-			break
-		}
-		if err := put(lost.sample(worker)); err != nil {
-			return err
+	if !each {
+		for _, lost := range p.Lost {
+			if err := put(lost.sample(worker)); err != nil {
+				return err
+			}
 		}
 	}
 	return format.Finish(w, &stackfmt.Recording{Command: p.Command, Events: p.events(), Objects: p.Objects.All(),
