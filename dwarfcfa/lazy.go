@@ -7,6 +7,7 @@ import (
 	"sort"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ehasm/ehasm/abi"
 )
@@ -71,22 +72,35 @@ func NewLazyTableMade(o *Object, src Source, made func() *Section) (*LazyTable, 
 }
 
 // MakeInBackground makes Step run the function of NewLazyTableMade in the background once wanted, which is called for
-// each pc without a row, returns true. Until it is done, these pcs have none. Call it before the first Step.
-func (t *LazyTable) MakeInBackground(wanted func() bool) {
+// each pc without a row, returns true. Step waits for it as long as wanted says. Until it is done, these pcs have no row. Call
+// MakeInBackground before the first Step.
+func (t *LazyTable) MakeInBackground(wanted func() (bool, time.Duration)) {
 	made := t.made
 	var once sync.Once
 	var result atomic.Pointer[lazySection]
+	done := make(chan struct{})
 	t.pending.Store(true)
 	t.made = func() *lazySection {
-		if found := result.Load(); found != nil || !t.pending.Load() || !wanted() {
+		if found := result.Load(); found != nil || !t.pending.Load() {
 			return found
+		}
+		start, wait := wanted()
+		if !start {
+			return nil
 		}
 		once.Do(func() {
 			go func() {
 				result.Store(made())
 				t.pending.Store(false)
+				close(done)
 			}()
 		})
+		if wait > 0 {
+			select {
+			case <-done:
+			case <-time.After(wait):
+			}
+		}
 		return result.Load()
 	}
 }

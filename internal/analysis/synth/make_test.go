@@ -210,7 +210,7 @@ func TestStripped(t *testing.T) {
 		func() *dwarfcfa.Section { return r.Section("a.so") })
 	require.NoError(t, err)
 	misses := 0
-	later.MakeInBackground(func() bool { misses++; return misses >= 3 })
+	later.MakeInBackground(func() (bool, time.Duration) { misses++; return misses >= 3, 0 })
 	f := function(t, r, "saves")
 	require.Eventually(t, func() bool {
 		regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}

@@ -25,6 +25,7 @@ func TestFile(t *testing.T) {
 		"call":             {`e800000000 c3`, -1},
 		"call on one way":  {`7501 c3 e800000000 4883c408 c3`, 0},
 		"system call":      {`0f05 c3`, -1},
+		"one on one way":   {`7501 c3 0f05 f4`, 0},
 		"ways contradict":  {`7505 4883c408 c3 4883c410 c3`, -1},
 		"jump to anywhere": {`7501 c3 ffe0`, -1},
 		"no return":        {`ebfe`, -1},

@@ -87,8 +87,8 @@ func follow(pc uint64, read func(addr uint64, b []byte) int, seen map[uint64]boo
 	return f.row
 }
 
-// followStrict is follow along ways that call nothing, of which there must be one: a call may be one that never returns, behind
-// which other code lies. It returns nil unless all such ways lead to returns that agree.
+// followStrict is follow along ways that call nothing, neither functions nor the kernel, of which there must be one: a call may be
+// one that never returns, behind which other code lies. It returns nil unless all such ways lead to returns that agree.
 func followStrict(pc uint64, read func(addr uint64, b []byte) int, seen map[uint64]bool) *row {
 	f := newFollower(pc, read, seen)
 	f.strict = true
@@ -156,10 +156,9 @@ func (f *follower) walk(w *way) {
 			f.lost = true
 			return
 		default:
-			if f.strict && in.Op == x86.OpCALL {
+			if f.strict && (in.Op == x86.OpCALL || in.Op == x86.OpSYSCALL) {
 				return
 			}
-			f.lost = f.lost || f.strict && in.Op == x86.OpSYSCALL
 			w.exec(&in)
 		}
 		if len(w.stores) > mostStores {

@@ -37,9 +37,10 @@ type Maker struct {
 	begun  time.Time
 	limits *jit.Limits
 
-	mu    sync.Mutex
-	spent time.Duration    // making rows from code
-	wants map[string]error // objects to add to the cache, by path, with why the cached eh_elf is not used, or nil
+	mu     sync.Mutex
+	spent  time.Duration    // making rows from code
+	waited time.Time        // when a step last began to wait for rows
+	wants  map[string]error // objects to add to the cache, by path, with why the cached eh_elf is not used, or nil
 }
 
 // Options are the settings of a Maker.
@@ -51,6 +52,8 @@ type Options struct {
 	Background bool
 	// AtOnce is the size in bytes of the largest file whose rows are made from code at once, with Background.
 	AtOnce int64
+	// Wait returns how long a step may wait for rows that are made in the background; nil: not at all.
+	Wait func() time.Duration
 	// Proof checks code that this process has not made; nil: prove.Image.
 	Proof func(image []byte, table *dwarfcfa.Table) error
 }
@@ -99,7 +102,12 @@ func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwi
 			misses = 1
 		}
 		var missed atomic.Int64
-		rows.MakeInBackground(func() bool { return missed.Add(1) >= misses && d.affords() })
+		rows.MakeInBackground(func() (bool, time.Duration) {
+			if missed.Add(1) < misses || !d.affords() {
+				return false, 0
+			}
+			return true, d.patience(size)
+		})
 	}
 	estimated := rows.EstimatedRows()
 	if parts != nil {
@@ -138,6 +146,29 @@ func (d *Maker) affords() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.spent < leastTime+time.Since(d.begun)/timeParts
+}
+
+// patience returns how long a step waits for the rows of a file of size bytes: not at all if they would take longer, or if a step has
+// just waited.
+func (d *Maker) patience(size int64) time.Duration {
+	const (
+		bytesPerSecond = 4 << 20 // musl's libc, 0.7 MB, takes 60 to 180 ms
+		waitParts      = 8       // the part of the time that steps wait
+	)
+	if d.opt.Wait == nil {
+		return 0
+	}
+	wait := d.opt.Wait()
+	if time.Duration(size)*time.Second/bytesPerSecond > wait {
+		return 0
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if time.Since(d.waited) < waitParts*wait {
+		return 0
+	}
+	d.waited = time.Now()
+	return wait
 }
 
 // spend counts the time since then as spent.

@@ -67,12 +67,49 @@ func TestFillCacheInTime(t *testing.T) {
 
 // TestWithoutRows: code without a row is followed to its return where no rows are made from it.
 func TestWithoutRows(t *testing.T) {
+	l := openLeaf(t, "nop")
+	d := New(Options{Background: true})
+	d.End() // no rows are made
+	l.steps(t, d)
+}
+
+// TestWait: a step waits for rows that are made in the background, where following the code leads to no row.
+func TestWait(t *testing.T) {
+	l := openLeaf(t, "call leaf")
+	waits := 0
+	l.steps(t, New(Options{Background: true, Wait: func() time.Duration { waits++; return time.Minute }}))
+	assert.Equal(t, 1, waits)
+}
+
+// TestPatience: steps wait for small files alone, and not often.
+func TestPatience(t *testing.T) {
+	assert.Zero(t, New(Options{}).patience(1))
+	d := New(Options{Wait: func() time.Duration { return time.Second }})
+	assert.Zero(t, d.patience(5<<20))
+	assert.Equal(t, time.Second, d.patience(1<<20))
+	assert.Zero(t, d.patience(1<<20))
+	d.waited = time.Now().Add(-8 * time.Second)
+	assert.Equal(t, time.Second, d.patience(1<<20))
+}
+
+// leaf is a library of one function without a row: it takes 24 bytes of the stack.
+type leaf struct {
+	file  *os.File
+	size  int64
+	start uint64 // of the function, which has 4 bytes before its body
+}
+
+func openLeaf(t *testing.T, body string) *leaf {
 	dir := t.TempDir()
 	src, lib := filepath.Join(dir, "leaf.s"), filepath.Join(dir, "leaf.so")
 	require.NoError(t, os.WriteFile(src, []byte(`
 	.globl leaf
+	.hidden leaf
+	.globl function
+	.type function, @function
+function:
 leaf:	sub $24, %rsp
-	nop
+	`+body+`
 	add $24, %rsp
 	ret
 	.section .note.GNU-stack,"",@progbits
@@ -86,18 +123,21 @@ leaf:	sub $24, %rsp
 	require.NoError(t, err)
 	file, err := os.Open(lib)
 	require.NoError(t, err)
-	defer file.Close()
+	t.Cleanup(func() { file.Close() })
 	st, err := file.Stat()
 	require.NoError(t, err)
-	d := New(Options{Background: true})
-	d.End() // no rows are made
-	_, stepper, err := d.Prepare(lib, file, st.Size())
+	return &leaf{file, st.Size(), symbols[0].Value}
+}
+
+// steps takes a step from the body, by what d prepares.
+func (l *leaf) steps(t *testing.T, d *Maker) {
+	_, stepper, err := d.Prepare(l.file.Name(), l.file, l.size)
 	require.NoError(t, err)
-	const bias, sp, size, back = 0x10000, 0x7000, 4, 0x123
+	const bias, sp, back = 0x10000, 0x7000, 0x123
 	memory := ehelf.Memory{Lo: sp, Bytes: make([]byte, 64)}
 	binary.LittleEndian.PutUint64(memory.Bytes[24:], back)
 	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
-	regs.Reg[abi.RIP], regs.Reg[abi.RSP] = symbols[0].Value+size+bias, sp
+	regs.Reg[abi.RIP], regs.Reg[abi.RSP] = l.start+4+bias, sp
 	require.Equal(t, abi.StatusOK, stepper.Step(&regs, &memory, bias))
 	assert.Equal(t, uint64(back), regs.Reg[abi.RIP])
 	assert.Equal(t, uint64(sp+32), regs.Reg[abi.RSP])

@@ -102,6 +102,9 @@ func (s *Session) Refused() int { return s.open.samples.refused }
 // requested.
 func (s *Session) RingBytes() int { return s.open.rings }
 
+// FillTime returns how long a ring takes to fill with copies of Options.Copy bytes; 0: that is not known.
+func (s *Session) FillTime() time.Duration { return s.pace.fills }
+
 // Start enables the events, unless the command's execution does, and reads what the
 // processes have already mapped.
 func (s *Session) Start() error {

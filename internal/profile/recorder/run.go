@@ -88,7 +88,7 @@ const fillPatience = 2 * time.Second
 
 // prepare makes the objects that unwind and name stacks.
 func (r *run) prepare(ctx, compiling context.Context) {
-	r.made = ondemand.New(ondemand.Options{Source: r.opt.Sampling.Source, Keep: r.opt.Run.Cache, Background: true})
+	r.made = ondemand.New(ondemand.Options{Source: r.opt.Sampling.Source, Keep: r.opt.Run.Cache, Background: true, Wait: r.patience})
 	r.objects = unwind.NewObjects(unwind.Options{
 		DebugDirs: unwind.DefaultDebugDirs(),
 		VDSO:      func() ([]byte, error) { return ondemand.VDSO(ctx) },
@@ -100,6 +100,15 @@ func (r *run) prepare(ctx, compiling context.Context) {
 	names := r.nameOptions()
 	names.OpenFiles = symbols.NewOpenFiles(record.MostFiles())
 	r.names = symbolize.New(names)
+}
+
+// patience returns how long the reader may wait for rows made from code, without a ring that fills meanwhile.
+func (r *run) patience() time.Duration {
+	const most = 250 * time.Millisecond // enough for files of 1 MB
+	if r.session == nil {
+		return 0
+	}
+	return min(r.session.FillTime()/4, most)
 }
 
 // nameOptions says where names come from.
