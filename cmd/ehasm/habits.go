@@ -135,6 +135,17 @@ func sizeFlag(fs *pflag.FlagSet, name, usage string, least uint64, set func(byte
 	})
 }
 
+// synthFlag declares --synth of the verbs that unwind samples.
+func synthFlag(fs *pflag.FlagSet, off *bool) {
+	fs.Func("synth", "make rows from code, `MODE`: missing, for code without rows; off (default missing)", func(text string) error {
+		if text != "missing" && text != "off" {
+			return fmt.Errorf("%q: want missing or off", text)
+		}
+		*off = text == "off"
+		return nil
+	})
+}
+
 // flagGroup is a heading of --help with the names of its flags.
 type flagGroup struct {
 	title string
@@ -183,6 +194,6 @@ func recordGroups() []flagGroup {
 		{"What is counted", []string{"count", "filter", "off-cpu", "faults", "alloc", "alloc-period", "preload", "with"}},
 		{"Continuous recording", []string{"top", "every", "flight", "dump", "push", "push-as", "push-name", "push-label", "push-header"}},
 		{"What is written", []string{"format", "inline", "lines", "signatures", "no-demangle", "labels", "raw", "stats", "quiet"}},
-		{"How samples are taken", []string{"stack-copy", "refill", "max-stack", "ring", "realtime", "frame-pointers", "source"}},
+		{"How samples are taken", []string{"stack-copy", "refill", "max-stack", "ring", "realtime", "frame-pointers", "synth", "source"}},
 	}
 }

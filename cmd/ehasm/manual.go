@@ -127,6 +127,11 @@ func flagValues(verb, flag string) []string {
 		return []string{"auto", "never"}
 	case "source":
 		return []string{"auto", "eh_frame", "debug_frame", "sframe"}
+	case "synth":
+		if verb == "record" || verb == "script" {
+			return []string{"missing", "off"}
+		}
+		return []string{"off", "missing", "wrong", "all"}
 	case "stage":
 		return inspect.Stages()
 	case "to":

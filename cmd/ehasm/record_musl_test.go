@@ -62,3 +62,40 @@ func TestMusl(t *testing.T) {
 		})
 	}
 }
+
+// TestMuslBriefly: a program of 0.2 s that is in libc nearly all the time has whole stacks, since rows are made from libc's code
+// at once; with --synth=off there are none.
+func TestMuslBriefly(t *testing.T) {
+	testtool.Need(t, "musl-gcc")
+	dir := t.TempDir()
+	const source = `#include <time.h>
+volatile int n;
+int main(void) { while (clock() < CLOCKS_PER_SEC / 5) n++; return 0; }
+`
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.c"), []byte(source), 0o666))
+	program := filepath.Join(dir, "a")
+	out, err := exec.Command("musl-gcc", "-O1", "-o", program, filepath.Join(dir, "a.c")).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	whole := func(verb string, args ...string) (percent float64) {
+		cmd := exec.Command(goBuild(t), append([]string{verb, "--frame-pointers=never", "--stats", "s.json", "-o", "p.folded"}, args...)...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir())
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		b, err := os.ReadFile(filepath.Join(dir, "s.json"))
+		require.NoError(t, err)
+		var stats struct {
+			Unwound uint64            `json:"stacks_unwound"`
+			Ends    map[string]uint64 `json:"stacks_by_end"`
+		}
+		require.NoError(t, json.Unmarshal(b, &stats))
+		require.Greater(t, stats.Unwound, uint64(20))
+		return 100 * float64(stats.Ends["outermost frame"]) / float64(stats.Unwound)
+	}
+	assert.Greater(t, whole("record", "--raw", "raw.perf.data", program), 80.0)
+	assert.Less(t, whole("record", "--synth=off", program), 50.0)
+	assert.Greater(t, whole("script", "raw.perf.data"), 80.0)
+	assert.Less(t, whole("script", "--synth=off", "raw.perf.data"), 50.0)
+	r := recordIn(t, dir, "--synth=all", program)
+	assert.Equal(t, 2, r.code)
+	assert.Contains(t, r.stderr, "want missing or off")
+}

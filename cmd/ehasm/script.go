@@ -76,12 +76,13 @@ cpu, or none. Samples of pprof files get these labels, with OpenTelemetry's keys
 process.pid.
 
 Some code has no unwind information: code compiled at run time, the C run-time's
-startup files, some assembler code. There the walk goes on by frame pointer, which
-may skip a caller. --frame-pointers=gaps does so only in files that have a table
+startup files, some assembler code. For code in files script makes rows, as 'ehasm
+synth' shows them, unless --synth=off. Elsewhere the walk goes on by frame pointer,
+which may skip a caller. --frame-pointers=gaps does so only in files that have a table
 without a row for this code, as perf script does, and otherwise ends the stack. With
-never, all frames come from unwind information. If the object's file is there, a
-guessed frame must lie after a call. json and pprof mark it; svg and the summary count
-stacks with such frames separately.
+never and --synth=off, all frames of files come from unwind information. If the
+object's file is there, a guessed frame must lie after a call. json and pprof mark it;
+svg and the summary count stacks with such frames separately.
 
 Examples:
   ehasm script | less
@@ -108,6 +109,7 @@ type scriptOptions struct {
 	format   *stackfmt.Spec    // its New makes the writer; nil in New means a recording with call chains
 	settings *stackfmt.Options // of the format; shared with the flags
 	source   dwarfcfa.Source   // which section rows on demand are read from
+	tables   bool              // no rows are made from the code of files
 	cache    bool              // compiled eh_elfs go into the cache at the end
 	quiet    bool              // no summary, no notes and no bar
 }
@@ -137,6 +139,7 @@ func scriptVerb() verb {
 		fs.BoolVar(&opt.Names.Signatures, "signatures", false, "show functions with their parameters, if types are known")
 		fs.StringVar(&opt.Names.Kallsyms, "kallsyms", "/proc/kallsyms", "take kernel functions' names from `FILE`, not perf's copy")
 		source := fs.String("source", "auto", "unwind by `SECTION`: eh_frame, debug_frame, sframe or auto, as in build")
+		synthFlag(fs, &opt.tables)
 		fs.BoolVar(&opt.cache, "cache", true, "when done, keep new eh_elfs in the cache")
 		fs.StringVar(&opt.stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "write no summary")
@@ -202,7 +205,7 @@ func scriptVerb() verb {
 // runScript is the verb: it opens the recording, writes the stacks, and
 // reports.
 func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
-	made := ondemand.New(ondemand.Options{Source: opt.source, Keep: opt.cache, Symfs: opt.Objects.Symfs})
+	made := ondemand.New(ondemand.Options{Source: opt.source, Keep: opt.cache, Symfs: opt.Objects.Symfs, TablesOnly: opt.tables})
 	// compiling ends before ctx: once all samples are read, no unfinished eh_elf is of use.
 	compiling, stopCompiling := context.WithCancel(ctx)
 	defer stopCompiling()

@@ -48,6 +48,8 @@ type Options struct {
 	Source dwarfcfa.Source // the cache has only tables of SourceAuto
 	Keep   bool            // remember what the cache lacks, for FillCache; only with SourceAuto
 	Symfs  string          // the folder in which recorded paths are looked up; "": /
+	// TablesOnly makes no rows from the code of files. The cache has only eh_elfs with such rows, and is not used.
+	TablesOnly bool
 	// Background has rows made from code in the background, and bounds what is made.
 	Background bool
 	// AtOnce is the size in bytes of the largest file whose rows are made from code at once, with Background.
@@ -60,7 +62,7 @@ type Options struct {
 
 // New returns a Maker.
 func New(opt Options) *Maker {
-	opt.Keep = opt.Keep && opt.Source == dwarfcfa.SourceAuto
+	opt.Keep = opt.Keep && opt.usual()
 	if opt.Proof == nil {
 		opt.Proof = func(image []byte, table *dwarfcfa.Table) error {
 			_, err := prove.Image(image, table)
@@ -69,6 +71,9 @@ func New(opt Options) *Maker {
 	}
 	return &Maker{opt: opt, wants: map[string]error{}, begun: time.Now(), limits: jit.NewLimits(0)}
 }
+
+// usual reports whether the rows are those that eh_elfs of the cache have.
+func (o *Options) usual() bool { return o.Source == dwarfcfa.SourceAuto && !o.TablesOnly }
 
 // End says that unwinding is over: no more rows are made from code.
 func (d *Maker) End() { d.ended.Store(true) }
@@ -79,12 +84,15 @@ func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwi
 	if err != nil {
 		return nil, nil, err
 	}
-	parts := synth.OpenGoRows(object)
+	var parts *synth.GoRows
+	if !d.opt.TablesOnly {
+		parts = synth.OpenGoRows(object)
+	}
 	s := &rowStepper{note: func() { d.want(object, file, nil) }}
 	rows, err := dwarfcfa.NewLazyTableMade(object, d.opt.Source, func() *dwarfcfa.Section {
 		d.making.Lock()
 		defer d.making.Unlock()
-		if s.released || d.ended.Load() || parts != nil || d.opt.Background && (size > largestMade || d.made+size > mostMade) {
+		if s.released || d.ended.Load() || parts != nil || d.opt.TablesOnly || d.opt.Background && (size > largestMade || d.made+size > mostMade) {
 			return nil // frame pointers are followed there, which Go's functions without rows (parts) keep
 		}
 		d.made += size
@@ -114,7 +122,7 @@ func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwi
 		rows.MakeParts(parts.At)
 		estimated += parts.EstimatedRows()
 	}
-	if d.opt.Source == dwarfcfa.SourceAuto {
+	if d.opt.usual() {
 		s.code = &jit.File{Limits: d.limits, Read: func(addr uint64, b []byte) int { return object.ReadImage(dwarfcfa.Addr(addr), b) }}
 	}
 	steps := stepsPerRow
@@ -256,6 +264,9 @@ func (d *Maker) EhElf(ctx context.Context, name string, file io.ReaderAt, size i
 		return nil, err
 	}
 	opt := compile.Options{Dispatch: compile.Packed, Synth: compile.SynthMissing, Source: d.opt.Source}
+	if d.opt.TablesOnly {
+		opt.Synth = compile.SynthOff
+	}
 	target := compile.Target{Unproven: true, Transient: true}
 	table, err := compile.NewTable(ctx, object, opt, target)
 	if err != nil {
@@ -265,7 +276,7 @@ func (d *Maker) EhElf(ctx context.Context, name string, file io.ReaderAt, size i
 		return nil, ErrBounded
 	}
 	image, info, ok := []byte(nil), elfout.Info{}, false
-	if d.opt.Source == dwarfcfa.SourceAuto {
+	if d.opt.usual() {
 		image, info, ok = cached(object.BuildID())
 	}
 	if ok {

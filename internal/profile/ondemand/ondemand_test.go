@@ -1,6 +1,7 @@
 package ondemand
 
 import (
+	"bytes"
 	"context"
 	"debug/elf"
 	"encoding/binary"
@@ -11,7 +12,9 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/builder"
 
 	"github.com/stretchr/testify/assert"
@@ -71,6 +74,29 @@ func TestWithoutRows(t *testing.T) {
 	d := New(Options{Background: true})
 	d.End() // no rows are made
 	l.steps(t, d)
+}
+
+// TestTablesOnly: no row comes from the code, neither on demand nor in an eh_elf.
+func TestTablesOnly(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	l := openLeaf(t, "nop\n.section .text.described\n.cfi_startproc\nret\n.cfi_endproc\n.text")
+	d := New(Options{TablesOnly: true, Keep: true})
+	_, stepper, err := d.Prepare(l.file.Name(), l.file, l.size)
+	require.NoError(t, err)
+	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
+	regs.Reg[abi.RIP], regs.Reg[abi.RSP] = l.start+4, 0x7000
+	memory := ehelf.Memory{Lo: 0x7000, Bytes: make([]byte, 64)}
+	assert.Equal(t, abi.StatusNoInfo, stepper.Step(&regs, &memory, 0))
+	rows := func(d *Maker) int {
+		image, err := d.EhElf(t.Context(), l.file.Name(), l.file, l.size)
+		require.NoError(t, err)
+		info, err := elfout.ReadInfo(bytes.NewReader(image))
+		require.NoError(t, err)
+		return compile.StatsOf(info).Rows
+	}
+	assert.Less(t, rows(d), rows(New(Options{})))
+	stepper.Took(1 << 30)
+	assert.Empty(t, d.Wants())
 }
 
 // TestWait: a step waits for rows that are made in the background, where following the code leads to no row.

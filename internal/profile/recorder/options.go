@@ -45,6 +45,7 @@ type Sampling struct {
 	Realtime  bool   // samples are read at real-time priority
 	Pointers  unwind.FramePointers
 	Source    dwarfcfa.Source
+	Tables    bool // no rows are made from the code of files
 }
 
 // Inside has a library in the command take the samples, if Alloc or Timers is set.
