@@ -167,7 +167,7 @@ func (d *Maker) patience(size int64) time.Duration {
 		return 0
 	}
 	wait := d.opt.Wait()
-	if time.Duration(size)*time.Second/bytesPerSecond > wait {
+	if size > int64(wait.Seconds()*bytesPerSecond) {
 		return 0
 	}
 	d.mu.Lock()
