@@ -195,7 +195,7 @@ func (f *follower) jump(w *way, in *x86.Inst) {
 
 // end notes a return to pc that leaves sp.
 func (f *follower) end(w *way, pc, sp value) {
-	if pc.kind != slot || sp.kind == unknown {
+	if pc.kind != slot || sp.kind == unknown || !onStack(pc, sp) {
 		f.lost = true
 		return
 	}
@@ -205,6 +205,15 @@ func (f *follower) end(w *way, pc, sp value) {
 		return
 	}
 	f.row = rowOf(w, pc, sp)
+}
+
+// onStack reports whether pc can be a return address, with sp above it: not a word of other memory that was pushed, as behind a call
+// which never returns.
+func onStack(pc, sp value) bool {
+	if sp.reg == x86.RSP && sp.offset <= 0 { // the frame begins at or above the stack pointer
+		return false
+	}
+	return pc.reg == sp.reg || pc.reg == x86.RSP || pc.reg == x86.RBP
 }
 
 // rowOf returns the row of a way's end.

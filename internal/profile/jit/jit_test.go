@@ -66,6 +66,10 @@ func TestFollow(t *testing.T) {
 		"popped and jumped":   {`c9 59 ffe1`, 0, bp(8), bp(0), false},
 		"jump in function":    {`59 ffe1`, 0, value{}, value{}, false},
 		"interpreter's entry": {`58 50 55 488bec 4155 41ff24da`, 0, sp(0), value{entry, 5, 0}, false},
+		"word pushed":         {`498b9590010000 52 c3`, 0, value{}, value{}, false}, // of r13+0x190
+		"word pushed beside":  {`7509 498b9590010000 52 c3 c9 c3`, 0, bp(8), bp(0), false},
+		"arguments popped":    {`c9 59 4883c410 51 c3`, 0, bp(8), bp(0), true},
+		"below stack pointer": {`4883ec10 c3`, 0, value{}, value{}, false},
 		"loop":                {`ebfe`, 0, value{}, value{}, false},
 		"loop with a way":     {`75fe 4883c418 c3`, 0, sp(24), value{entry, 5, 0}, true},
 		"no code":             {`0f0b`, 0, value{}, value{}, false},
