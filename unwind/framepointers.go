@@ -33,6 +33,17 @@ func ParseFramePointers(s string) (FramePointers, error) {
 	return 0, fmt.Errorf("unknown value %q: want one of %q", s, framePointersNames)
 }
 
+// framed reports whether rbp looks like a frame pointer: above it lies an address of code.
+func (m *Maps) framed(regs *abi.Regs, mem *ehelf.Memory) bool {
+	const need, word = 1<<abi.RBP | 1<<abi.RSP, 8
+	at := regs.Reg[abi.RBP]
+	if regs.Valid&need != need || at < regs.Reg[abi.RSP] {
+		return false
+	}
+	pc, ok := mem.ReadWord(at + word)
+	return ok && m.Find(pc) != nil
+}
+
 // chainEnd returns Outermost if a chain of frame pointers has led to its end, and otherwise the given cause. Zero marks the end
 // (x86-64 psABI 3.4.1): in rbp, or as the saved rbp of a frame whose return address no call precedes. The first function of a
 // process of Erlang has such a frame, and returns to code that ends the process.

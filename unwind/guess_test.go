@@ -355,3 +355,34 @@ func TestEndsInCall(t *testing.T) {
 		assert.False(t, endsInCall([]byte(none)), "% x", none)
 	}
 }
+
+// scanning knows nothing of generated code but what Scan finds on the stack, where all that it finds is the caller 0x401010.
+type scanning struct{ scans int }
+
+func (*scanning) Step(*abi.Regs, *ehelf.Memory) (abi.Status, bool) { return abi.StatusNoInfo, false }
+func (*scanning) Returns(uint64) bool                              { return false }
+func (g *scanning) Scan(regs *abi.Regs, _ *ehelf.Memory, _ func(uint64) bool) abi.Status {
+	g.scans++
+	regs.Reg[abi.RIP] = 0x401010
+	return abi.StatusOK
+}
+
+// TestFramed: the stack is not searched for a caller if rbp points to a frame, even where its return address follows no call.
+func TestFramed(t *testing.T) {
+	ps, objects, _ := world(t, Options{})
+	ps.Map(1, 0x10000, 0x1000, 0x10000, objects.Object("//anon", nil))
+	for _, c := range []struct {
+		name  string
+		rbp   uint64 // from rsp on
+		word  uint64 // above it
+		scans int
+	}{{"frame", 0, 0x10100, 0}, {"no code above", 0, 0x99999, 1}, {"not on the stack", 1 << 40, 0x10100, 1}, {"below rsp", ^uint64(7), 0x10100, 1}} {
+		made := &scanning{}
+		ps.Process(1).SetGenerated(made)
+		regs, mem := start(0x10010), stack(c.word)
+		regs.Reg[abi.RBP] = regs.Reg[abi.RSP] + c.rbp
+		var pcs [10]uint64
+		new(Walker).Walk(ps.Process(1).Maps(), regs, mem, pcs[:])
+		assert.Equal(t, c.scans, made.scans, c.name)
+	}
+}

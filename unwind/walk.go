@@ -212,7 +212,7 @@ func (w *Walker) without(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, inne
 	if follow && v.maps.guess(regs, mem, innermost) {
 		return guess, Full
 	}
-	if generated && w.FramePointers == Always && w.scan(v, regs, mem) {
+	if generated && w.FramePointers == Always && !v.maps.framed(regs, mem) && w.scan(v, regs, mem) {
 		return guess, Full
 	}
 	return ended, v.maps.chainEnd(guessed, regs, mem, cause)

@@ -4,6 +4,7 @@ package jit
 
 import (
 	"bytes"
+	"encoding/binary"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -136,7 +137,8 @@ func (c *Code) Scan(regs *abi.Regs, mem *ehelf.Memory, isCode func(addr uint64) 
 	return abi.StatusNoInfo
 }
 
-// Returns is unwind.Generated's. HotSpot's interpreter returns to places that no call precedes.
+// Returns is unwind.Generated's. HotSpot's interpreter returns to places that no call precedes, and a frame that throws has the
+// address of the throw.
 func (c *Code) Returns(pc uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,11 +154,18 @@ func (c *Code) returns(pc uint64) bool {
 			return true // not known
 		}
 	}
-	if unwind.EndsInCall(code) {
+	if unwind.EndsInCall(code) || c.throws(pc) {
 		return true
 	}
 	r := c.rowAt(pc)
 	return r != nil && r.interpreted
+}
+
+// throws reports whether the code at pc begins to throw an exception, as HotSpot's first compiler does (c1_LIRAssembler_x86.cpp,
+// throw_op): it loads its own address into rdx. The stub that looks for the handler stores this address as its return address.
+func (c *Code) throws(pc uint64) bool {
+	var buf [10]byte // movabs $pc, %rdx
+	return c.read(pc, buf[:]) == len(buf) && buf[0] == 0x48 && buf[1] == 0xba && binary.LittleEndian.Uint64(buf[2:]) == pc
 }
 
 // renew reads the page of an address again unless that was done just now, since new code may have been written there. It reports

@@ -249,6 +249,18 @@ func TestReturns(t *testing.T) {
 	}
 }
 
+// TestThrows: a frame that throws in code of HotSpot's first compiler has the address of the throw, which loads it.
+func TestThrows(t *testing.T) {
+	for text, want := range map[string]bool{
+		`90909090909090 48ba 0700010000000000 e800000000`: true,
+		`90909090909090 48ba 0800010000000000 e800000000`: false,
+		`90909090909090 48bb 0700010000000000 e800000000`: false,
+	} {
+		c := Code{Read: code(text).read}
+		assert.Equal(t, want, c.Returns(at+7), text)
+	}
+}
+
 // TestBounds: of code everywhere only so much is remembered.
 func TestBounds(t *testing.T) {
 	m := code(strings.Repeat("c3", pageSize))

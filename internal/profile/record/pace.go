@@ -15,7 +15,6 @@ type pace struct {
 	fresh  bool     // the last round had samples
 	// mapWait is how long a round waits while processes map files.
 	mapWait time.Duration
-	fills   time.Duration // how long a ring takes to fill with copies of the usual length; 0: not known
 	// slow says that rings fill in seconds, so that nothing is lost if the reader is late.
 	slow bool
 }
@@ -42,7 +41,6 @@ func newPace(o *Options, ring int) pace {
 		period := time.Second / time.Duration(o.Frequency)
 		p.period = uint64(period)
 		p.mapWait = min(max(leastMap, 2*period), mostMap)
-		p.fills = period * time.Duration(ring/max(o.Copy, 1))
 		p.slow = !o.Realtime && period*time.Duration(ring/max(o.Copy, o.Grow, 1)) >= lateness
 	}
 	return p

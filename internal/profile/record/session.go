@@ -102,8 +102,15 @@ func (s *Session) Refused() int { return s.open.samples.refused }
 // requested.
 func (s *Session) RingBytes() int { return s.open.rings }
 
-// FillTime returns how long a ring takes to fill with copies of Options.Copy bytes; 0: that is not known.
-func (s *Session) FillTime() time.Duration { return s.pace.fills }
+// FillTime returns how long a ring takes to fill with copies as long as they are now; 0: that is not known. Run's each and what
+// unwinds may call it.
+func (s *Session) FillTime() time.Duration {
+	size := s.opt.Copy
+	if s.copies.grown && !s.copies.shrunk {
+		size = s.opt.Grow
+	}
+	return time.Duration(s.pace.period) * time.Duration(s.open.rings/max(size, 1))
+}
 
 // Start enables the events, unless the command's execution does, and reads what the
 // processes have already mapped.
