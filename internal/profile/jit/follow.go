@@ -178,8 +178,9 @@ func (f *follower) jump(w *way, in *x86.Inst) {
 		f.end(w, w.regs[a.Reg], w.regs[x86.RSP])
 	// To another function, as from HotSpot's stubs that look up the method of an interface. Tables of jumps have an index.
 	case a.Kind == x86.KMem && in.Mem.Index == x86.None:
-		if pc := w.load(w.regs[x86.RSP]); pc.kind == slot && f.tail == nil {
-			f.tail = rowOf(w, pc, w.regs[x86.RSP].plus(8))
+		pc, sp := w.load(w.regs[x86.RSP]), w.regs[x86.RSP].plus(8)
+		if pc.kind == slot && sp.kind != unknown && onStack(pc, sp) && f.tail == nil {
+			f.tail = rowOf(w, pc, sp)
 		}
 	// HotSpot's interpreter goes on with the next bytecode: its frames have the caller's stack pointer below the saved
 	// frame pointer (templateInterpreter, frame_x86.hpp: interpreter_frame_sender_sp_offset).

@@ -77,6 +77,8 @@ func TestFollow(t *testing.T) {
 		"cut":                 {strings.Repeat("90", pageSize-1) + "48", 0, value{}, value{}, false},
 		"ways contradict":     {`7505 4883c408 c3 4883c410 c3`, 0, value{}, value{}, false},
 		"tail call":           {`4d85ed 7404 90 ff6340 e800000000 f4`, 0, sp(0), value{entry, 5, 0}, false}, // jmp *0x40(%rbx)
+		"tail call, pushed":   {`41ffb590010000 ff6340`, 0, value{}, value{}, false},                        // push 0x190(%r13)
+		"its slot pushed":     {`498b9590010000 52 ff6340`, 0, value{}, value{}, false},
 		"after a pop":         {`58 5d ff6340`, 0, sp(16), sp(8), false},
 		"return beside it":    {`7403 ff6340 4883c408 c3`, 0, sp(8), value{entry, 5, 0}, false},
 		"jump by a table":     {`ff24c500000000`, 0, value{}, value{}, false},

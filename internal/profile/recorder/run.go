@@ -103,7 +103,7 @@ func (r *run) prepare(ctx, compiling context.Context) {
 	r.names = symbolize.New(names)
 }
 
-// patience returns how long the reader may wait for rows made from code, without a ring that fills meanwhile.
+// patience returns how long the reader may wait for rows made from code: no ring fills in four times as long.
 func (r *run) patience() time.Duration {
 	const most = 250 * time.Millisecond // enough for files of 1 MB
 	if r.session == nil {
