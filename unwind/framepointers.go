@@ -33,14 +33,21 @@ func ParseFramePointers(s string) (FramePointers, error) {
 	return 0, fmt.Errorf("unknown value %q: want one of %q", s, framePointersNames)
 }
 
-// framed reports whether rbp looks like a frame pointer: above it lies an address of code.
-func (m *Maps) framed(regs *abi.Regs, mem *ehelf.Memory) bool {
+// frame returns the two words of the frame that rbp points to, if rbp is known and they lie in the window above rsp.
+func frame(regs *abi.Regs, mem *ehelf.Memory) (rbp, pc uint64, ok bool) {
 	const need, word = 1<<abi.RBP | 1<<abi.RSP, 8
 	at := regs.Reg[abi.RBP]
-	if regs.Valid&need != need || at < regs.Reg[abi.RSP] {
-		return false
+	if regs.Valid&need != need || at < regs.Reg[abi.RSP] { // a frame pointer below rsp is the value of something else
+		return 0, 0, false
 	}
-	pc, ok := mem.ReadWord(at + word)
+	rbp, readable := mem.ReadWord(at)
+	pc, ok = mem.ReadWord(at + word)
+	return rbp, pc, readable && ok
+}
+
+// framed reports whether rbp looks like a frame pointer: above it lies an address of code.
+func (m *Maps) framed(regs *abi.Regs, mem *ehelf.Memory) bool {
+	_, pc, ok := frame(regs, mem)
 	return ok && m.Find(pc) != nil
 }
 
@@ -48,17 +55,13 @@ func (m *Maps) framed(regs *abi.Regs, mem *ehelf.Memory) bool {
 // (x86-64 psABI 3.4.1): in rbp, or as the saved rbp of a frame whose return address no call precedes. The first function of a
 // process of Erlang has such a frame, and returns to code that ends the process.
 func (m *Maps) chainEnd(guessed bool, regs *abi.Regs, mem *ehelf.Memory, otherwise Cause) Cause {
-	const word = 8
 	if !guessed {
 		return otherwise
 	}
-	at := regs.Reg[abi.RBP]
-	if at == 0 {
+	if regs.Reg[abi.RBP] == 0 {
 		return Outermost
 	}
-	saved, readable := mem.ReadWord(at)
-	pc, ok := mem.ReadWord(at + word)
-	if at >= regs.Reg[abi.RSP] && readable && ok && saved == 0 && m.Find(pc) != nil && !m.ReturnsTo(pc) {
+	if saved, pc, ok := frame(regs, mem); ok && saved == 0 && m.Find(pc) != nil && !m.ReturnsTo(pc) {
 		return Outermost
 	}
 	return otherwise
@@ -108,22 +111,14 @@ func (m *Maps) guess(regs *abi.Regs, mem *ehelf.Memory, innermost bool) bool {
 	if innermost && m.guessLeaf(regs, mem) {
 		return true
 	}
-	const need = 1<<abi.RBP | 1<<abi.RSP
-	const word = 8
+	const frameBytes = 16
 	at := regs.Reg[abi.RBP]
-	if regs.Valid&need != need || at < regs.Reg[abi.RSP] { // a frame pointer below rsp is the value of something else
-		return false
-	}
-	rbp, ok := mem.ReadWord(at)
-	if !ok {
-		return false
-	}
-	pc, ok := mem.ReadWord(at + word)
+	rbp, pc, ok := frame(regs, mem)
 	if !ok || !m.ReturnsTo(pc) {
 		return false
 	}
 	// All other registers are lost: the frame may have saved them at unknown places.
-	*regs = abi.Regs{Valid: need | 1<<abi.RIP}
-	regs.Reg[abi.RIP], regs.Reg[abi.RSP], regs.Reg[abi.RBP] = pc, at+2*word, rbp
+	*regs = abi.Regs{Valid: 1<<abi.RIP | 1<<abi.RSP | 1<<abi.RBP}
+	regs.Reg[abi.RIP], regs.Reg[abi.RSP], regs.Reg[abi.RBP] = pc, at+frameBytes, rbp
 	return true
 }

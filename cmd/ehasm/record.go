@@ -172,7 +172,7 @@ func recordVerb() verb {
 		sizeFlag(fs, "alloc-period", "sample an allocation each `SIZE` of bytes, on average (default 512K)", 1, func(n uint64) { opt.Inside.Period = n })
 		fs.BoolVar(&opt.Inside.Timers, "preload", false, "sample by timers of COMMAND's threads, where perf_event_open is forbidden")
 		fs.StringArrayVar(&opt.Inside.With, "with", nil, "with --alloc, --preload: build for this `PATH`, too; may be repeated")
-		synthFlag(fs, &opt.Sampling.Tables)
+		synthFlag(fs, &opt.Sampling.TablesOnly)
 		source := fs.String("source", "auto", "unwind by `SECTION`: eh_frame, debug_frame, sframe or auto, as in build")
 		labelNames := declareLabels(fs)
 		fs.StringVar(&opt.Output.Raw, "raw", "", "also write the samples to this perf.data `FILE`")

@@ -30,6 +30,19 @@ int main(void) {
 }
 `
 
+// stackEnds is how a recording's stacks end, of its summary.
+type stackEnds struct {
+	Unwound uint64            `json:"stacks_unwound"`
+	Ends    map[string]uint64 `json:"stacks_by_end"`
+}
+
+func readEnds(t *testing.T, path string) (e stackEnds) {
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(b, &e))
+	return e
+}
+
 // TestMusl: musl has no unwind tables, but what calls main, or a thread's function, is the outermost frame.
 func TestMusl(t *testing.T) {
 	testtool.Need(t, "musl-gcc")
@@ -44,13 +57,7 @@ func TestMusl(t *testing.T) {
 			cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir())
 			out, err = cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)
-			var stats struct {
-				Unwound uint64            `json:"stacks_unwound"`
-				Ends    map[string]uint64 `json:"stacks_by_end"`
-			}
-			b, err := os.ReadFile(program + ".json")
-			require.NoError(t, err)
-			require.NoError(t, json.Unmarshal(b, &stats))
+			stats := readEnds(t, program+".json")
 			assert.Greater(t, stats.Unwound, uint64(50))
 			assert.GreaterOrEqual(t, stats.Ends["outermost frame"]*100, stats.Unwound*90, "%v", stats.Ends)
 			folded, err := os.ReadFile(program + ".folded")
@@ -81,13 +88,7 @@ int main(void) { while (clock() < CLOCKS_PER_SEC / 5) n++; return 0; }
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir())
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
-		b, err := os.ReadFile(filepath.Join(dir, "s.json"))
-		require.NoError(t, err)
-		var stats struct {
-			Unwound uint64            `json:"stacks_unwound"`
-			Ends    map[string]uint64 `json:"stacks_by_end"`
-		}
-		require.NoError(t, json.Unmarshal(b, &stats))
+		stats := readEnds(t, filepath.Join(dir, "s.json"))
 		require.Greater(t, stats.Unwound, uint64(20))
 		return 100 * float64(stats.Ends["outermost frame"]) / float64(stats.Unwound)
 	}

@@ -102,16 +102,16 @@ Examples:
 
 type scriptOptions struct {
 	script.Options
-	input    string            // a file, a folder of record, or "-" for standard input
-	output   string            // a file, or "" for standard output
-	stats    string            // a file for the summary as JSON, or "-"; "": none
-	before   string            // a recording to compare with
-	format   *stackfmt.Spec    // its New makes the writer; nil in New means a recording with call chains
-	settings *stackfmt.Options // of the format; shared with the flags
-	source   dwarfcfa.Source   // which section rows on demand are read from
-	tables   bool              // no rows are made from the code of files
-	cache    bool              // compiled eh_elfs go into the cache at the end
-	quiet    bool              // no summary, no notes and no bar
+	input      string            // a file, a folder of record, or "-" for standard input
+	output     string            // a file, or "" for standard output
+	stats      string            // a file for the summary as JSON, or "-"; "": none
+	before     string            // a recording to compare with
+	format     *stackfmt.Spec    // its New makes the writer; nil in New means a recording with call chains
+	settings   *stackfmt.Options // of the format; shared with the flags
+	source     dwarfcfa.Source   // which section rows on demand are read from
+	tablesOnly bool              // no rows are made from the code of files
+	cache      bool              // compiled eh_elfs go into the cache at the end
+	quiet      bool              // no summary, no notes and no bar
 }
 
 // scriptVerb is the verb script.
@@ -139,7 +139,7 @@ func scriptVerb() verb {
 		fs.BoolVar(&opt.Names.Signatures, "signatures", false, "show functions with their parameters, if types are known")
 		fs.StringVar(&opt.Names.Kallsyms, "kallsyms", "/proc/kallsyms", "take kernel functions' names from `FILE`, not perf's copy")
 		source := fs.String("source", "auto", "unwind by `SECTION`: eh_frame, debug_frame, sframe or auto, as in build")
-		synthFlag(fs, &opt.tables)
+		synthFlag(fs, &opt.tablesOnly)
 		fs.BoolVar(&opt.cache, "cache", true, "when done, keep new eh_elfs in the cache")
 		fs.StringVar(&opt.stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "write no summary")
@@ -205,7 +205,7 @@ func scriptVerb() verb {
 // runScript is the verb: it opens the recording, writes the stacks, and
 // reports.
 func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
-	made := ondemand.New(ondemand.Options{Source: opt.source, Keep: opt.cache, Symfs: opt.Objects.Symfs, TablesOnly: opt.tables})
+	made := ondemand.New(ondemand.Options{Source: opt.source, Keep: opt.cache, Symfs: opt.Objects.Symfs, TablesOnly: opt.tablesOnly})
 	// compiling ends before ctx: once all samples are read, no unfinished eh_elf is of use.
 	compiling, stopCompiling := context.WithCancel(ctx)
 	defer stopCompiling()

@@ -179,7 +179,7 @@ func (f *follower) jump(w *way, in *x86.Inst) {
 	// To another function, as from HotSpot's stubs that look up the method of an interface. Tables of jumps have an index.
 	case a.Kind == x86.KMem && in.Mem.Index == x86.None:
 		pc, sp := w.load(w.regs[x86.RSP]), w.regs[x86.RSP].plus(8)
-		if pc.kind == slot && sp.kind != unknown && onStack(pc, sp) && f.tail == nil {
+		if onStack(pc, sp) && f.tail == nil {
 			f.tail = rowOf(w, pc, sp)
 		}
 	// HotSpot's interpreter goes on with the next bytecode: its frames have the caller's stack pointer below the saved
@@ -196,7 +196,7 @@ func (f *follower) jump(w *way, in *x86.Inst) {
 
 // end notes a return to pc that leaves sp.
 func (f *follower) end(w *way, pc, sp value) {
-	if pc.kind != slot || sp.kind == unknown || !onStack(pc, sp) {
+	if !onStack(pc, sp) {
 		f.lost = true
 		return
 	}
@@ -211,7 +211,7 @@ func (f *follower) end(w *way, pc, sp value) {
 // onStack reports whether pc can be a return address, with sp above it: not a word of other memory that was pushed, as behind a call
 // which never returns.
 func onStack(pc, sp value) bool {
-	if sp.reg == x86.RSP && sp.offset <= 0 { // the frame begins at or above the stack pointer
+	if pc.kind != slot || sp.kind == unknown || sp.reg == x86.RSP && sp.offset <= 0 { // the frame begins at or above the stack pointer
 		return false
 	}
 	return pc.reg == sp.reg || pc.reg == x86.RSP || pc.reg == x86.RBP

@@ -88,12 +88,14 @@ func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwi
 	if !d.opt.TablesOnly {
 		parts = synth.OpenGoRows(object)
 	}
+	// Elsewhere frame pointers are followed, which Go's functions without rows (parts) keep.
+	makes := parts == nil && !d.opt.TablesOnly && !(d.opt.Background && size > largestMade)
 	s := &rowStepper{note: func() { d.want(object, file, nil) }}
 	rows, err := dwarfcfa.NewLazyTableMade(object, d.opt.Source, func() *dwarfcfa.Section {
 		d.making.Lock()
 		defer d.making.Unlock()
-		if s.released || d.ended.Load() || parts != nil || d.opt.TablesOnly || d.opt.Background && (size > largestMade || d.made+size > mostMade) {
-			return nil // frame pointers are followed there, which Go's functions without rows (parts) keep
+		if !makes || s.released || d.ended.Load() || d.opt.Background && d.made+size > mostMade {
+			return nil
 		}
 		d.made += size
 		s.release = func() { d.made -= size }
@@ -103,7 +105,7 @@ func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwi
 	if err != nil {
 		return nil, nil, err
 	}
-	if d.opt.Background && size > d.opt.AtOnce {
+	if makes && d.opt.Background && size > d.opt.AtOnce {
 		const bytesPerMiss = 256 << 10 // what is made of a large object for a few frames would take more memory than all else
 		misses := 1 + size/bytesPerMiss
 		if rows.EstimatedRows() == 0 { // each of its frames needs them
@@ -207,7 +209,7 @@ const madeRows = 1000
 // rowStepper takes steps by rows on demand.
 type rowStepper struct {
 	rows  *dwarfcfa.LazyTable
-	code  *jit.File // for pcs without a row, also while rows are made from code; nil: a section was asked for
+	code  *jit.File // for pcs without a row, also while rows are made from code; nil: a section was asked for, or tables only
 	worth int64     // steps
 	note  func()    // called when it has taken as many
 	taken atomic.Int64

@@ -41,9 +41,14 @@ func newPace(o *Options, ring int) pace {
 		period := time.Second / time.Duration(o.Frequency)
 		p.period = uint64(period)
 		p.mapWait = min(max(leastMap, 2*period), mostMap)
-		p.slow = !o.Realtime && period*time.Duration(ring/max(o.Copy, o.Grow, 1)) >= lateness
+		p.slow = !o.Realtime && fillTime(period, ring, max(o.Copy, o.Grow)) >= lateness
 	}
 	return p
+}
+
+// fillTime returns how long a ring takes to fill with copies of so many bytes, one each period.
+func fillTime(period time.Duration, ring, size int) time.Duration {
+	return period * time.Duration(ring/max(size, 1))
 }
 
 // sampled records a sample.

@@ -109,7 +109,7 @@ func (s *Session) FillTime() time.Duration {
 	if s.copies.grown && !s.copies.shrunk {
 		size = s.opt.Grow
 	}
-	return time.Duration(s.pace.period) * time.Duration(s.open.rings/max(size, 1))
+	return fillTime(time.Duration(s.pace.period), s.open.rings, size)
 }
 
 // Start enables the events, unless the command's execution does, and reads what the

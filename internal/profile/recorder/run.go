@@ -89,7 +89,7 @@ const fillPatience = 2 * time.Second
 // prepare makes the objects that unwind and name stacks.
 func (r *run) prepare(ctx, compiling context.Context) {
 	r.made = ondemand.New(ondemand.Options{Source: r.opt.Sampling.Source, Keep: r.opt.Run.Cache,
-		TablesOnly: r.opt.Sampling.Tables, Background: true, Wait: r.patience})
+		TablesOnly: r.opt.Sampling.TablesOnly, Background: true, Wait: r.patience})
 	r.objects = unwind.NewObjects(unwind.Options{
 		DebugDirs: unwind.DefaultDebugDirs(),
 		VDSO:      func() ([]byte, error) { return ondemand.VDSO(ctx) },
