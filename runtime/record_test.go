@@ -4,7 +4,6 @@ package runtime_test
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"math"
 	"os"
@@ -239,52 +238,13 @@ func TestRecordAllocAsked(t *testing.T) {
 	}
 }
 
-// TestRecordPreload samples by timers of the threads: two that are busy for 0.4 s, and one that has signals blocked. How
-// often the kernel looks at a timer is luck, but a stack counts for all the time since the thread's last one.
-func TestRecordPreload(t *testing.T) {
-	r := newRecording(t)
-	timers := r.compile(t, "timers")
-	_, said, status := r.record(t, "--preload", "-F", "1000", "-o", "p.folded", "--stats", "stats.json", timers)
-	require.Zero(t, status, said)
-	assert.Contains(t, said, "threads began with SIGPROF blocked")
-	b, err := os.ReadFile(filepath.Join(r.work, "p.folded"))
-	require.NoError(t, err)
-	count := func(part string) (n float64) {
-		for line := range strings.Lines(string(b)) {
-			var k float64
-			i := strings.LastIndexByte(line, ' ')
-			fmt.Sscan(line[i:], &k)
-			if strings.Contains(line[:i]+";", part) {
-				n += k
-			}
-		}
-		return n
-	}
-	assert.NotZero(t, count(";main;busy_in_main;"), "%s", b)
-	assert.NotZero(t, count(";start_thread;busy_in_thread;"), "%s", b)
-	assert.Zero(t, count(";busy_blocked;"), "%s", b)
-	assert.LessOrEqual(t, count(";busy_in_thread;"), 500.0, "%s", b)
-	var stats struct {
-		Inside struct {
-			Sampled float64 `json:"sampled_seconds"`
-			Used    float64 `json:"processor_seconds"`
-		}
-	}
-	told, err := os.ReadFile(filepath.Join(r.work, "stats.json"))
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(told, &stats))
-	assert.InDelta(t, stats.Inside.Sampled, count("")/1000, 1e-6, "%s", told)
-	assert.LessOrEqual(t, stats.Inside.Sampled, stats.Inside.Used, "%s", told)
-}
-
 func TestRecordNeeds(t *testing.T) {
 	r := newRecording(t)
 	testtool.Need(t, "sh")
 	for want, args := range map[string][]string{
 		"needs a command":             {"--alloc", "-p", "1"},
 		"--alloc=x: want live":        {"--alloc=x", "sh"},
-		"exclude each other":          {"--alloc", "--preload", "sh"},
-		"goes with none of":           {"--preload", "--off-cpu", "sh"},
+		"goes with none of":           {"--alloc", "--off-cpu", "sh"},
 		"want a number of bytes":      {"--alloc", "--alloc-period", "5Q", "sh"},
 		"--with goes with":            {"--with", "/", "sh"},
 		"--alloc-period goes with":    {"--alloc-period", "1K", "sh"},

@@ -25,6 +25,9 @@ func habits() []habit {
 		whole  = "stacks are always recorded, and unwound by tables: leave it out"
 		thread = "record the thread's process: -p PID"
 		asPerf = "'ehasm-perf script' takes the flags of perf script"
+
+		noTimers = "gone: time is recorded through perf_event_open, which needs kernel.perf_event_paranoid=2 or CAP_PERFMON; " +
+			"without it, 'record --alloc' records allocations, 'stack --watch 100ms PID' takes stacks"
 	)
 	return []habit{
 		{"record", "g", whole}, {"record", "call-graph", whole}, {"record", "t", thread}, {"record", "tid", thread},
@@ -32,7 +35,7 @@ func habits() []habit {
 		{"record", "mmap-pages", "want --ring SIZE"}, {"record", "r", "want -F N"}, {"record", "rate", "want -F N"},
 		{"record", "freq", "want -F N"}, {"record", "z", "profiles are compressed: leave it out"},
 		{"record", "symfs", "record reads the files that run: leave it out"}, {"record", "no-inline", "inlined functions are not shown without --inline: leave it out"},
-		{"record", "b", "branches are not recorded"}, {"record", "u", "want -p PID, several: 12,34"},
+		{"record", "b", "branches are not recorded"}, {"record", "preload", noTimers}, {"record", "u", "want -p PID, several: 12,34"},
 		{"script", "F", asPerf}, {"script", "fields", asPerf}, {"script", "G", asPerf}, {"script", "header", asPerf}, {"script", "comms", "want --comm NAME"},
 		{"script", "f", "there is nothing to force: leave it out"}, {"script", "force", "there is nothing to force: leave it out"},
 		{"script", "no-inline", "inlined functions are not shown without --inline: leave it out"}, {"script", "g", "the recording says how its stacks were taken: leave it out"},
@@ -191,7 +194,7 @@ func recordGroups() []flagGroup {
 	return []flagGroup{
 		{"Flags", []string{"output", "pid", "all", "frequency", "duration", "event"}},
 		{"Which processes", []string{"name", "unit", "container", "cgroup"}},
-		{"What is counted", []string{"count", "filter", "off-cpu", "faults", "alloc", "alloc-period", "preload", "with"}},
+		{"What is counted", []string{"count", "filter", "off-cpu", "faults", "alloc", "alloc-period", "with"}},
 		{"Continuous recording", []string{"top", "every", "flight", "dump", "push", "push-as", "push-name", "push-label", "push-header"}},
 		{"What is written", []string{"format", "inline", "lines", "signatures", "no-demangle", "labels", "raw", "stats", "quiet"}},
 		{"How samples are taken", []string{"stack-copy", "refill", "max-stack", "ring", "realtime", "frame-pointers", "synth", "source"}},

@@ -29,6 +29,7 @@ func TestHabits(t *testing.T) {
 		"record --bogus ls":             "unknown flag: --bogus\n",
 		"record -e bogus ls":            `"bogus"`,
 		"record -e dummy ls":            `record does not take event "dummy"`,
+		"record --preload ls":           "--preload: gone: time is recorded through perf_event_open, which needs kernel.perf_event_paranoid=2 or CAP_PERFMON",
 		"record -m 64K ls":              "-m: want --ring SIZE",
 		"record --ring 64k ls":          `--ring: "64k": want a number of bytes, as 4096, 512K or 1M`,
 		"record --ring 0 ls":            `--ring: "0": want`,

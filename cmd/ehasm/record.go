@@ -69,11 +69,9 @@ only with -o. The command's own terminal output goes to /dev/null unless it is r
 sample every 512 KB on average; objects of all sizes count in proportion. As a heap profile,
 .pb.gz has what was allocated, and what is live at the end or after --duration. SIGUSR2
 writes another file, with the time in its name. Processes that COMMAND starts are recorded,
-too; programs with their own malloc, or without a dynamic loader, are not.
-
---preload is for systems that forbid perf_event_open. The same library takes stacks by
-timers of the threads, at most as often as the kernel ticks. Both unwind with eh_elfs, and
-build those that the cache lacks first; --with names libraries that are loaded later.
+too; programs with their own malloc, or without a dynamic loader, are not. --alloc unwinds
+with eh_elfs, and builds those that the cache lacks first; --with names libraries that are
+loaded later.
 
 --push sends profiles to Grafana Pyroscope, to an OpenTelemetry Collector (otlp) or to
 any server that takes pprof files by POST. If the server is unreachable, record tries each
@@ -105,7 +103,6 @@ Examples:
   ehasm record --top -p 1234
   ehasm record --alloc -o heap.pb.gz -- ./server
   ehasm record --alloc=total -o allocated.svg -- python3 work.py
-  ehasm record --preload -o flame.svg -- ./program
 `
 
 // recordOptions holds the flags of record.
@@ -170,8 +167,7 @@ func recordVerb() verb {
 		fs.Lookup("alloc").NoOptDefVal = recorder.HeapLive
 		opt.Inside.Period = defaultAllocPeriod
 		sizeFlag(fs, "alloc-period", "sample an allocation each `SIZE` of bytes, on average (default 512K)", 1, func(n uint64) { opt.Inside.Period = n })
-		fs.BoolVar(&opt.Inside.Timers, "preload", false, "sample by timers of COMMAND's threads, where perf_event_open is forbidden")
-		fs.StringArrayVar(&opt.Inside.With, "with", nil, "with --alloc, --preload: build for this `PATH`, too; may be repeated")
+		fs.StringArrayVar(&opt.Inside.With, "with", nil, "with --alloc: build for this `PATH`, too; may be repeated")
 		synthFlag(fs, &opt.Sampling.TablesOnly)
 		source := fs.String("source", "auto", "unwind by `SECTION`: eh_frame, debug_frame, sframe or auto, as in build")
 		labelNames := declareLabels(fs)
@@ -294,8 +290,8 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 	if err := opt.oneValue(); err != nil {
 		return err
 	}
-	if opt.Output.Format.Samples && (opt.Inside.Alloc != "" || opt.Inside.Timers) {
-		return errors.New("--alloc and --preload count stacks: want .pb.gz, .svg or .folded")
+	if opt.Output.Format.Samples && opt.Inside.Alloc != "" {
+		return errors.New("--alloc counts stacks: want .pb.gz, .svg or .folded")
 	}
 	return nil
 }
@@ -310,8 +306,8 @@ func (opt *recordOptions) parseLabels(names []string, given bool) (err error) {
 		opt.Output.Labels |= labels.PID | labels.TID
 	case given && !slices.Contains(opt.Output.Format.Settings, "labels"):
 		return fmt.Errorf("--labels has no effect in the format %s", opt.Output.Format.Name)
-	case opt.Output.Labels&^labels.Comm != 0 && (opt.Inside.Alloc != "" || opt.Inside.Timers):
-		return errors.New("--alloc and --preload allow no label but comm")
+	case opt.Output.Labels&^labels.Comm != 0 && opt.Inside.Alloc != "":
+		return errors.New("--alloc allows no label but comm")
 	}
 	if !slices.Contains(opt.Output.Format.Settings, "labels") {
 		opt.Output.Labels = labels.Comm // others would only make more stacks different
@@ -358,28 +354,21 @@ func (opt *recordOptions) checkChains() error {
 	return nil
 }
 
-// parseInside checks what goes with --alloc and --preload.
+// parseInside checks what goes with --alloc.
 func (opt *recordOptions) parseInside(command, given, periodGiven bool) error {
-	name := "--preload"
-	if given {
-		name = "--alloc"
-	}
-	inside := given || opt.Inside.Timers
 	switch {
 	case given && opt.Inside.Alloc != recorder.HeapLive && opt.Inside.Alloc != recorder.HeapTotal:
 		return fmt.Errorf("--alloc=%s: want live or total", opt.Inside.Alloc)
-	case given && opt.Inside.Timers:
-		return errors.New("--alloc and --preload exclude each other")
 	case periodGiven && !given:
 		return errors.New("--alloc-period goes with --alloc")
-	case len(opt.Inside.With) > 0 && !inside:
-		return errors.New("--with goes with --alloc and --preload")
-	case !inside:
+	case len(opt.Inside.With) > 0 && !given:
+		return errors.New("--with goes with --alloc")
+	case !given:
 		return nil
 	case !command || len(opt.Target.PIDs) > 0 || opt.Target.All:
-		return errors.New(name + " needs a command: it is in the program from its start on")
+		return errors.New("--alloc needs a command: it is in the program from its start on")
 	case opt.Run.Top || opt.Run.Every+opt.Run.Flight > 0 || opt.Push.URL != "" || opt.Output.Raw != "" || opt.offCPU || opt.faults || len(opt.Sampling.Events.List) > 0:
-		return errors.New(name + " goes with none of --top, --every, --flight, --push, --raw, --off-cpu, --faults and --event")
+		return errors.New("--alloc goes with none of --top, --every, --flight, --push, --raw, --off-cpu, --faults and --event")
 	}
 	return nil
 }

@@ -194,7 +194,7 @@ void ehr_forget_(const void *p)
 void ehr_sample_(const void *p, size_t n, const eh_elf_regs_t *regs)
 {
     struct ehr_region *r = ehr_region_;
-    if (!r || r->period == 0 || r->stop) {
+    if (!r || r->stop) {
         ehr_left_ = begun ? INT64_MAX / 2 : 0; /* before that, what follows may have to be counted */
         return;
     }
@@ -213,7 +213,7 @@ void ehr_sample_(const void *p, size_t n, const eh_elf_regs_t *regs)
     struct ehr_process *process = p ? ehr_process_() : NULL;
     if (process) {
         double likely = probability((double)n / (double)r->period);
-        struct ehr_live l = {.stack = ehr_stack_of_(process, regs, false)};
+        struct ehr_live l = {.stack = ehr_stack_of_(process, regs)};
         l.objects = (uint64_t)(EHR_UNIT / likely + 0.5);
         l.bytes = (uint64_t)((double)n / likely + 0.5);
         if (l.stack) {
@@ -314,10 +314,8 @@ __attribute__((constructor)) static void begin(void)
     ehr_find_();
     if (ehr_begin_() && ehu_init() == 0) {
         struct ehr_process *p = ehr_process_();
-        if (p && ehr_region_->period)
+        if (p)
             p->own_malloc = has_own_malloc();
-        if (p && ehr_region_->interval)
-            ehr_timers_(p);
     }
     begun = true;
     errno = saved;

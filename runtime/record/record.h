@@ -1,6 +1,6 @@
 /*
- * Declarations shared by the files of libehunwind-record, a library that `ehasm record --alloc` and
- * `--preload` preload into the program. It counts stacks in memory that ehasm has made and reads: a
+ * Declarations shared by the files of libehunwind-record, a library that `ehasm record --alloc`
+ * preloads into the program. It counts stacks in memory that ehasm has made and reads: a
  * file without a name, divided into chunks, which processes take in turn. A process writes only into
  * its own chunks.
  *
@@ -27,8 +27,7 @@ enum { EHR_VERSION = 1, EHR_CHUNK = 1 << 18, EHR_HEAD = 4096, EHR_LINE = 64 };
 struct ehr_region {
     uint64_t magic, version;
     uint64_t token;          /* of this recording */
-    uint64_t period;         /* bytes between two samples of allocations, on average; 0: none are taken */
-    uint64_t interval;       /* ns of a thread's processor time between two samples of it; 0: none are taken */
+    uint64_t period;         /* bytes between two samples of allocations, on average */
     uint64_t max_frames;
     uint64_t chunks;         /* how many there are; chunk i begins at EHR_HEAD + i * EHR_CHUNK */
     _Atomic uint64_t next; /* the first free chunk */
@@ -55,12 +54,8 @@ struct ehr_process {
     _Atomic uint64_t taken;      /* samples */
     _Atomic uint64_t no_room;    /* samples without a place for their stack */
     _Atomic uint64_t no_live;    /* samples that are counted as freed: there was no place to remember them */
-    _Atomic uint64_t missed;     /* samples that came while the process got ready, or of a handler within a hook */
-    _Atomic uint64_t threads;    /* that have a timer */
-    _Atomic uint64_t overruns;   /* times that a timer expired before its signal was handled */
-    _Atomic uint64_t blocked;    /* threads that began with the signal blocked, or block it when looked at */
     uint64_t objects, eh_elfs;   /* when it began */
-    uint64_t unused[4];
+    uint64_t unused[8];
 };
 _Static_assert(sizeof(struct ehr_chunk) == EHR_LINE && sizeof(struct ehr_process) == 3 * EHR_LINE, "internal/record/inside.go");
 
@@ -70,9 +65,9 @@ struct ehr_stack {
     _Atomic uint64_t ready; /* the token */
     uint32_t frames;
     int16_t end; /* why the walk stopped: EH_ELF_* or EHU_* */
-    uint8_t guessed, cpu;
+    uint8_t guessed, unused;
     uint64_t generation; /* which EHR_MAPS its addresses are of */
-    _Atomic uint64_t objects, bytes, freed_objects, freed_bytes; /* cpu: samples, ns, 0, 0 */
+    _Atomic uint64_t objects, bytes, freed_objects, freed_bytes;
     uint64_t hash;
     uint64_t pc[]; /* innermost first */
 };
@@ -112,12 +107,8 @@ extern _Atomic uint64_t ehr_opened_; /* calls of dlopen and dlclose; see entry.S
 
 bool ehr_begin_(void);
 struct ehr_process *ehr_process_(void);
-struct ehr_stack *ehr_stack_of_(struct ehr_process *p, const eh_elf_regs_t *regs, bool cpu);
+struct ehr_stack *ehr_stack_of_(struct ehr_process *p, const eh_elf_regs_t *regs);
 #define EHR_TLS __attribute__((tls_model("initial-exec"))) /* no access to it allocates */
 static inline void ehr_add_(_Atomic uint64_t *to, uint64_t n) { atomic_fetch_add_explicit(to, n, memory_order_relaxed); }
-
-/* --------------------------------------------------------------------------------- timers.c */
-
-void ehr_timers_(struct ehr_process *p);
 
 #endif

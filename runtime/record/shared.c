@@ -197,9 +197,9 @@ static struct ehr_scratch *take_scratch(struct ehr_private *own)
     return NULL;
 }
 
-static uint64_t hash_of(const uint64_t *pc, size_t n, uint64_t generation, bool cpu)
+static uint64_t hash_of(const uint64_t *pc, size_t n, uint64_t generation)
 {
-    uint64_t h = generation << 1 | cpu;
+    uint64_t h = generation;
     for (size_t i = 0; i < n; i++) {
         h = (h ^ pc[i]) * 0x9e3779b97f4a7c15u;
         h ^= h >> 29;
@@ -207,19 +207,18 @@ static uint64_t hash_of(const uint64_t *pc, size_t n, uint64_t generation, bool 
     return h;
 }
 
-static bool same(const struct ehr_stack *s, const uint64_t *pc, size_t n, uint64_t generation, bool cpu)
+static bool same(const struct ehr_stack *s, const uint64_t *pc, size_t n, uint64_t generation)
 {
-    return s->frames == n && s->generation == generation && s->cpu == cpu && memcmp(s->pc, pc, n * sizeof *pc) == 0;
+    return s->frames == n && s->generation == generation && memcmp(s->pc, pc, n * sizeof *pc) == 0;
 }
 
 /* ehr_stack_of_ returns the stack of a frame and its callers, and makes it if it is new. */
-struct ehr_stack *ehr_stack_of_(struct ehr_process *p, const eh_elf_regs_t *regs, bool cpu)
+struct ehr_stack *ehr_stack_of_(struct ehr_process *p, const eh_elf_regs_t *regs)
 {
     enum { FEW = 48, TRIES = 32, MASK = (1 << EHR_INDEX_BITS) - 1 };
     struct ehr_private *own = ehr_private_;
     uint64_t few[FEW]; /* a stack may be short of room */
-    if (!cpu)
-        look(own);
+    look(own);
     struct ehr_scratch *scratch = take_scratch(own);
     uint64_t *pc = scratch ? scratch->pc : few;
     size_t max = scratch ? ehr_region_->max_frames : FEW;
@@ -227,13 +226,13 @@ struct ehr_stack *ehr_stack_of_(struct ehr_process *p, const eh_elf_regs_t *regs
     size_t n = ehu_backtrace_end_((void **)(void *)pc, max < EHR_MAX_FRAMES ? max : EHR_MAX_FRAMES, regs, &end);
     if (end.status == EHU_NO_OBJECT) /* of something that was loaded another way, perhaps */
         atomic_store(&looks, 1);
-    uint64_t generation = atomic_load(&own->generation) + 1, hash = hash_of(pc, n, generation, cpu);
+    uint64_t generation = atomic_load(&own->generation) + 1, hash = hash_of(pc, n, generation);
     struct ehr_stack *s = NULL;
     _Atomic(struct ehr_stack *) *place = NULL;
     for (uint64_t i = 0; i < TRIES; i++) {
         place = &own->index[(hash + i) & MASK];
         s = atomic_load_explicit(place, memory_order_acquire);
-        if (!s || (s->hash == hash && same(s, pc, n, generation, cpu)))
+        if (!s || (s->hash == hash && same(s, pc, n, generation)))
             break;
         place = NULL;
         s = NULL;
@@ -243,7 +242,6 @@ struct ehr_stack *ehr_stack_of_(struct ehr_process *p, const eh_elf_regs_t *regs
         s->frames = (uint32_t)n;
         s->end = (int16_t)end.status;
         s->guessed = end.guessed;
-        s->cpu = cpu;
         s->generation = generation;
         s->hash = hash;
         memcpy(s->pc, pc, n * sizeof *pc);

@@ -23,17 +23,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InsideOptions are the settings of an Inside. One of Period and Interval is not 0.
+// InsideOptions are the settings of an Inside.
 type InsideOptions struct {
-	Period   uint64        // bytes of allocations between two samples, on average
-	Interval time.Duration // of a thread's processor time between two samples
+	Period   uint64 // bytes of allocations between two samples, on average
 	MaxStack int
 	Objects  *unwind.Objects
 }
 
-// Inside is a recording that libehunwind-record makes inside the programs: of what they allocate, or by timers
-// of their threads. It holds the memory that the processes share with this one; runtime/record/record.h has its
-// layout. While they run, only the build-ids of their mappings need to be read, which are gone when a process
+// Inside is a recording of allocations that libehunwind-record makes inside the programs. It holds the memory
+// that the processes share with this one; runtime/record/record.h has its layout. While they run, only the build-ids of their mappings need to be read, which are gone when a process
 // is.
 type Inside struct {
 	opt     InsideOptions
@@ -61,9 +59,9 @@ const (
 	insideLine    = 64
 	insideUnit    = 1 << 16 // of objects
 
-	insideNext    = 56 // offsets of ehr_region
-	insideRefused = 64
-	insideStop    = 72
+	insideNext    = 48 // offsets of ehr_region
+	insideRefused = 56
+	insideStop    = 64
 )
 
 type insideKind uint32
@@ -76,7 +74,7 @@ const (
 
 // insideHeader is struct ehr_region up to what changes.
 type insideHeader struct {
-	Magic, Version, Token, Period, Interval, MaxFrames, Chunks uint64
+	Magic, Version, Token, Period, MaxFrames, Chunks uint64
 }
 
 // insideChunkHeader is struct ehr_chunk.
@@ -92,10 +90,10 @@ type insideChunkHeader struct {
 
 // insideProcessHeader is struct ehr_process after its ehr_chunk.
 type insideProcessHeader struct {
-	Comm                                                                 [16]byte
-	OwnMalloc, Taken, NoRoom, NoLive, Missed, Threads, Overruns, Blocked uint64
-	Objects, EhElfs                                                      uint64
-	_                                                                    [4]uint64
+	Comm                             [16]byte
+	OwnMalloc, Taken, NoRoom, NoLive uint64
+	Objects, EhElfs                  uint64
+	_                                [8]uint64
 }
 
 // insideStack is struct ehr_stack up to the addresses.
@@ -103,7 +101,8 @@ type insideStack struct {
 	Ready        uint64
 	Frames       uint32
 	End          int16
-	Guessed, CPU uint8
+	Guessed      uint8
+	_            uint8
 	Generation   uint64
 	Objects      uint64
 	Bytes        uint64
@@ -128,7 +127,7 @@ func NewInside(opt InsideOptions) (*Inside, error) {
 		return nil, err
 	}
 	var head bytes.Buffer
-	binary.Write(&head, binary.LittleEndian, insideHeader{insideMagic, insideVersion, in.token, opt.Period, uint64(opt.Interval), uint64(opt.MaxStack), insideChunks})
+	binary.Write(&head, binary.LittleEndian, insideHeader{insideMagic, insideVersion, in.token, opt.Period, uint64(opt.MaxStack), insideChunks})
 	if _, err := in.file.WriteAt(head.Bytes(), 0); err != nil {
 		in.file.Close()
 		return nil, err
@@ -232,19 +231,12 @@ type InsideCounts struct {
 	Taken     uint64  `json:"samples_taken"`
 	NoRoom    uint64  `json:"samples_without_room"`
 	NoLive    uint64  `json:"samples_not_followed"`
-	Missed    uint64  `json:"missed"`
-	Threads   uint64  `json:"threads"`
-	Blocked   uint64  `json:"threads_that_block_signals"`
-	Overruns  uint64  `json:"timer_overruns"`
 	Refused   uint64  `json:"chunks_refused"`
 	NoElf     uint64  `json:"objects_without_eh_elf"`
 	Objects   float64 `json:"objects_allocated"`
 	Bytes     float64 `json:"bytes_allocated"`
 	LiveObj   float64 `json:"objects_live"`
 	LiveBytes float64 `json:"bytes_live"`
-	// Sampled is the processor time that samples stand for, Used what the processes took, in seconds.
-	Sampled float64 `json:"sampled_seconds,omitempty"`
-	Used    float64 `json:"processor_seconds,omitempty"`
 }
 
 // heap are the two events of allocations.
@@ -277,19 +269,6 @@ func (in *Inside) Heap(view HeapView) (*Profile, error) {
 	}
 	live.Older = []*Profile{total}
 	return live, nil
-}
-
-// Time returns where processor time was spent so far, by the threads' timers.
-func (in *Inside) Time() (*Profile, error) {
-	p := in.newProfile(&Event{Name: "cpu-timer", kind: "cpu", unit: "nanoseconds", every: uint64(in.opt.Interval)})
-	counts, err := in.read(func(st *Stack, maps *unwind.Maps, s *insideStack, pcs []uint64, guesses []int) {
-		p.add(st, maps, s.Objects, s.Bytes, pcs, guesses)
-	}, p)
-	if err != nil {
-		return nil, err
-	}
-	p.Inside, counts.Sampled = counts, counts.Bytes/float64(time.Second)
-	return p, nil
 }
 
 // HeapView selects parts of a heap profile.
@@ -370,9 +349,7 @@ func (in *Inside) read(each func(*Stack, *unwind.Maps, *insideStack, []uint64, [
 			if s.Guessed != 0 {
 				guesses = []int{len(pcs) - 1}
 			}
-			if s.CPU == 0 {
-				pcs[0]-- // of an allocation it is a return address, too
-			}
+			pcs[0]-- // of an allocation it is a return address, too
 			each(st, maps, s, pcs, guesses)
 		})
 	}
@@ -431,10 +408,6 @@ func (c *InsideCounts) add(h *insideProcessHeader) {
 	c.Taken += h.Taken
 	c.NoRoom += h.NoRoom
 	c.NoLive += h.NoLive
-	c.Missed += h.Missed
-	c.Threads += h.Threads
-	c.Blocked += h.Blocked
-	c.Overruns += h.Overruns
 	c.NoElf += h.Objects - min(h.Objects, h.EhElfs)
 }
 
@@ -475,7 +448,7 @@ var ErrNothing = errors.New("no process took the library: programs without a dyn
 func (p *Profile) insideText() string {
 	c, n := p.Inside, &p.Counts
 	var b strings.Builder
-	if c.Bytes > 0 && p.Event.Unit == "bytes" {
+	if c.Bytes > 0 {
 		fmt.Fprintf(&b, "%s allocated in %s objects; %s in %s of them live\n", amount(c.Bytes), amount0(c.Objects), amount(c.LiveBytes), amount0(c.LiveObj))
 		if c.Taken < fewSamples {
 			fmt.Fprintf(&b, "  these figures rest on few samples (%d) and may well be %.0f %% off; a lower --alloc-period takes more\n", c.Taken, 100/math.Sqrt(float64(c.Taken)))
@@ -483,9 +456,6 @@ func (p *Profile) insideText() string {
 	}
 	fmt.Fprintf(&b, "%d samples in %.1f s of %d processes, %d distinct stacks, %.1f frames each\n", c.Taken, p.Duration.Seconds(), c.Processes, n.Unwound,
 		float64(n.Frames)/float64(max(n.Unwound, 1)))
-	if c.Used > 0 {
-		fmt.Fprintf(&b, "  samples stand for %.2f s of the %.2f s of processor time that was used\n", c.Sampled, c.Used)
-	}
 	for cause := range unwind.NumCauses {
 		if n.Ends[cause] > 0 {
 			fmt.Fprintf(&b, "  %-32s %9d  %6.2f%% of the stacks\n", cause.String(), n.Ends[cause], 100*float64(n.Ends[cause])/float64(n.Unwound))
@@ -496,10 +466,8 @@ func (p *Profile) insideText() string {
 		text string
 	}{
 		{uint64(c.OwnMalloc), "processes have their own malloc, which is not recorded"},
-		{c.Blocked, "threads began with SIGPROF blocked, and are not seen while it is"},
 		{c.NoRoom + c.Refused, "samples had no room"},
 		{c.NoLive, "samples could not be followed, and count as freed"},
-		{c.Missed, "timers could not be made"},
 		{c.NoElf, "objects had no eh_elf in the cache: stacks may end in them"},
 	} {
 		if l.n > 0 {

@@ -20,8 +20,6 @@ import (
 	"github.com/ehasm/ehasm/internal/files/preload"
 	"github.com/ehasm/ehasm/internal/files/shown"
 	"github.com/ehasm/ehasm/internal/profile/record"
-
-	"golang.org/x/sys/unix"
 )
 
 // Where the library is that records inside of programs; see findLibrary.
@@ -36,7 +34,7 @@ type inside struct {
 	in *record.Inside
 }
 
-// recordInside records what a command allocates, or where its time goes by timers of its threads.
+// recordInside records what a command allocates.
 func (r *run) recordInside(ctx context.Context) (int, error) {
 	host, err := r.findHost()
 	if err != nil {
@@ -47,7 +45,7 @@ func (r *run) recordInside(ctx context.Context) (int, error) {
 	}
 	r.prepare(ctx, ctx)
 	defer r.objects.Close()
-	in, err := record.NewInside(record.InsideOptions{Period: r.opt.Inside.heapPeriod(), Interval: r.opt.timerInterval(), MaxStack: r.opt.Sampling.MaxStack, Objects: r.objects})
+	in, err := record.NewInside(record.InsideOptions{Period: r.opt.Inside.Period, MaxStack: r.opt.Sampling.MaxStack, Objects: r.objects})
 	if err != nil {
 		return failed, err
 	}
@@ -125,7 +123,7 @@ func (r *inside) record(ctx context.Context, h *host) (int, error) {
 			r.c.Fail("record", err)
 		}
 	}
-	whole := r.write(h, timeUsed(over))
+	whole := r.write(h)
 	if !over {
 		r.signals.writing(false)
 		r.forward(signals, s)
@@ -134,15 +132,6 @@ func (r *inside) record(ctx context.Context, h *host) (int, error) {
 		r.fillMissing(ctx, whole)
 	}
 	return s.exitStatus(), nil
-}
-
-// timeUsed returns the processor time of children that have ended; 0 if the command has not: that is not known yet.
-func timeUsed(over bool) time.Duration {
-	var u unix.Rusage
-	if !over || unix.Getrusage(unix.RUSAGE_CHILDREN, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // poll follows what the programs map, and writes a profile when it is asked to.
@@ -176,18 +165,14 @@ func (r *inside) poll(stop <-chan struct{}, asked <-chan os.Signal) {
 
 // profile returns what there is to write.
 func (r *inside) profile() (*record.Profile, error) {
-	var p *record.Profile
-	var err error
+	view := record.HeapLive
 	switch {
-	case r.opt.Inside.Alloc == "":
-		p, err = r.in.Time()
 	case r.opt.Output.Format.Values:
-		p, err = r.in.Heap(record.HeapBoth)
+		view = record.HeapBoth
 	case r.opt.Inside.Alloc == HeapTotal:
-		p, err = r.in.Heap(record.HeapTotal)
-	default:
-		p, err = r.in.Heap(record.HeapLive)
+		view = record.HeapTotal
 	}
+	p, err := r.in.Heap(view)
 	if err != nil {
 		return nil, err
 	}
@@ -196,27 +181,22 @@ func (r *inside) profile() (*record.Profile, error) {
 }
 
 // write writes the profile; nil: not all is well.
-func (r *inside) write(h *host, used time.Duration) *record.Profile {
+func (r *inside) write(h *host) *record.Profile {
 	begin, c := time.Now(), r.c
 	p, err := r.profile()
 	if err != nil {
 		c.Fail("record", err)
 		return nil
 	}
-	if r.opt.Inside.Alloc == "" {
-		p.Inside.Used = used.Seconds()
-	}
 	whole := r.writeProfile(p)
 	took := time.Since(begin)
 	switch in := p.Inside; {
 	case in.Processes == 0:
 		c.Note(h.path, errNothingTaken)
-	case in.Taken == 0 && in.OwnMalloc > 0 && r.opt.Inside.Alloc != "":
+	case in.Taken == 0 && in.OwnMalloc > 0:
 		c.Note(h.path, errOwnMalloc)
-	case in.Taken == 0 && !r.opt.Run.Quiet && r.opt.Inside.Alloc != "":
-		c.Note(h.path, errFewAllocated)
 	case in.Taken == 0 && !r.opt.Run.Quiet:
-		c.Note(h.path, errShort)
+		c.Note(h.path, errFewAllocated)
 	}
 	if !r.opt.Run.Quiet {
 		p.Text(c.Stderr())
@@ -232,7 +212,6 @@ func (r *inside) write(h *host, used time.Duration) *record.Profile {
 var (
 	errNothingTaken = errors.New("nothing was taken: no process took " + insideName + " (set-user-id, of another user, or without LD_PRELOAD)")
 	errFewAllocated = errors.New("no samples: little was allocated; a lower --alloc-period takes more")
-	errShort        = errors.New("no samples: it used less processor time than passes between two ticks of the kernel")
 	errOwnMalloc    = errors.New("nothing was taken: the program has its own malloc, which is called in place of the C library's")
 )
 
@@ -246,20 +225,4 @@ func (r *inside) fillMissing(ctx context.Context, p *record.Profile) {
 		r.c.Note("record", fmt.Errorf("making eh_elfs for the next time: %s", strings.Join(paths, ", ")))
 	}
 	builder.FillForPrograms(ctx, paths, nil, false, builder.Options{Workers: runtime.GOMAXPROCS(0)}, r.c.Filling(true))
-}
-
-// heapPeriod is 0 if no allocations are wanted.
-func (i *Inside) heapPeriod() uint64 {
-	if i.Alloc == "" {
-		return 0
-	}
-	return i.Period
-}
-
-// timerInterval is 0 if timers are not wanted.
-func (opt *Options) timerInterval() time.Duration {
-	if opt.Inside.Alloc != "" {
-		return 0
-	}
-	return time.Second / time.Duration(opt.Sampling.Frequency)
 }

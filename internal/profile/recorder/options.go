@@ -48,11 +48,10 @@ type Sampling struct {
 	TablesOnly bool // no rows are made from the code of files
 }
 
-// Inside has a library in the command take the samples, if Alloc or Timers is set.
+// Inside has a library in the command sample its allocations, if Alloc is set.
 type Inside struct {
-	Alloc  string   // allocations: HeapLive or HeapTotal; "": none
+	Alloc  string   // HeapLive or HeapTotal; "": not
 	Period uint64   // bytes of allocations from one sample to the next, on average
-	Timers bool     // time, by timers of the threads
 	With   []string // eh_elfs are built for these files, too
 }
 
@@ -61,9 +60,6 @@ const (
 	HeapLive  = "live"
 	HeapTotal = "total"
 )
-
-// on reports whether the command takes the samples.
-func (i *Inside) on() bool { return i.Alloc != "" || i.Timers }
 
 // Running says how long a recording goes on, in which parts it is written, and what goes with it.
 type Running struct {

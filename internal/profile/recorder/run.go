@@ -48,7 +48,7 @@ func Run(ctx context.Context, command []string, opt *Options, c Console) (status
 		return failed, err
 	}
 	r := &run{opt: opt, c: c, command: command}
-	if opt.Inside.on() {
+	if opt.Inside.Alloc != "" {
 		return r.recordInside(ctx)
 	}
 	var screen tcell.Screen
