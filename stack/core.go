@@ -82,7 +82,12 @@ func coreOf(file io.ReaderAt, size int64) (*Core, error) {
 	c := &Core{image: im}
 	// No note of these types is larger; others are skipped.
 	bounds := map[uint32]int{ntPrstatus: 4 << 10, ntPrpsinfo: 4 << 10, ntSiginfo: 4 << 10, ntAuxv: 64 << 10, ntFile: 256 << 20}
-	whole := im.eachNote(func(kind uint32) int { return bounds[kind] }, c.note)
+	whole := im.eachNote(func(kind uint32) int {
+		if kind == ntFile && c.mappings != nil {
+			return 0 // Linux and gdb write one
+		}
+		return bounds[kind]
+	}, c.note)
 	switch {
 	case len(c.threads) == 0 && im.size < im.wanted:
 		return nil, fmt.Errorf("core cut short: %d of %d bytes, without any thread", im.size, im.wanted)
@@ -180,6 +185,12 @@ func signalName(n int) string {
 	return fmt.Sprintf("signal %d", n)
 }
 
+// Bounds on the files that a core names. A process has at most some thousand files.
+const (
+	mostFiles = 16384
+	mostPath  = 4096 // bytes: PATH_MAX of linux/limits.h
+)
+
 // mapped reads NT_FILE: the number of mappings, the size of a page, then for each start, end and offset in pages,
 // then the names (fs/binfmt_elf.c, fill_files_note).
 func (c *Core) mapped(d []byte) {
@@ -190,23 +201,43 @@ func (c *Core) mapped(d []byte) {
 	le := binary.LittleEndian
 	n, page := le.Uint64(d), le.Uint64(d[8:])
 	d = d[head:]
-	if n > uint64(len(d))/entry {
+	if n > uint64(len(d))/(entry+1) {
 		c.notes = append(c.notes, fmt.Sprintf("the core lists %d mapped files in %d bytes: they are left out", n, len(d)))
 		return
 	}
 	names := d[n*entry:]
+	files := make(map[string]string)
+	c.mappings = make([]procfs.Mapping, 0, n)
+	nameless := 0
 	for ; n > 0; n, d = n-1, d[entry:] {
-		name, rest, ok := bytes.Cut(names, []byte{0})
+		raw, rest, ok := bytes.Cut(names, []byte{0})
 		if !ok {
-			return
+			break
 		}
 		names = rest
-		m := procfs.Mapping{Start: le.Uint64(d), End: le.Uint64(d[8:]), Offset: le.Uint64(d[16:]) * page, Name: string(name)}
+		name, known := files[string(raw)]
+		if !known {
+			if len(files) == mostFiles || len(raw) > mostPath {
+				nameless++
+				continue
+			}
+			name = string(raw)
+			files[name] = name
+		}
+		m := procfs.Mapping{Start: le.Uint64(d), End: le.Uint64(d[8:]), Offset: le.Uint64(d[16:]) * page, Name: name}
 		if m.Start < m.End {
 			c.mappings = append(c.mappings, m)
 		}
 	}
-	slices.SortStableFunc(c.mappings, func(a, b procfs.Mapping) int { return cmp.Compare(a.Start, b.Start) })
+	if nameless > 0 {
+		c.notes = append(c.notes, fmt.Sprintf("mapped memory is taken to be of no file: the core has more than %d names of files, or names of more than %d bytes (%d times)",
+			mostFiles, mostPath, nameless))
+	}
+	sortByStart(c.mappings)
+}
+
+func sortByStart(list []procfs.Mapping) {
+	slices.SortStableFunc(list, func(a, b procfs.Mapping) int { return cmp.Compare(a.Start, b.Start) })
 }
 
 // file returns the mapping of a file at an address, or nil.
@@ -239,6 +270,7 @@ func (c *Core) all() []procfs.Mapping {
 			list = append(list, m)
 		}
 	}
+	sortByStart(list)
 	return list
 }
 
@@ -295,14 +327,39 @@ func (c *Core) Target(ctx context.Context, opt Options) (*Target, error) {
 	}
 	t.Maps = processes.Process(t.PID).Maps()
 	t.Notes = append(t.Notes, c.unchecked(t.Maps)...)
-	return t, c.walk(ctx, t, newWalker(opt.FramePointers), c.read, c.region)
+	// Stacks lie apart, so threads that ask for more than the core has several times share memory, as no real ones do.
+	read := budget{c.read, leastBudget + 4*c.size}
+	return t, c.walk(ctx, t, newWalker(opt.FramePointers), read.read, c.region)
 }
+
+// leastBudget is how many bytes the walks of a small core may read.
+const leastBudget = 1 << 30
+
+// budget is a memory of which a number of bytes can be read in all.
+type budget struct {
+	memory memory
+	left   uint64
+}
+
+func (b *budget) read(p []byte, addr uint64) int {
+	n := b.memory(p[:min(uint64(len(p)), b.left)], addr)
+	b.left -= uint64(max(0, n))
+	return n
+}
+
+// mostFrames bounds the frames of all threads: 128 MB of addresses.
+const mostFrames = 16 << 20
 
 // walk takes the stacks of the core's threads from memory; region returns the mapping of an address.
 func (c *Core) walk(ctx context.Context, t *Target, w *walker, read memory, region func(uint64) (start, end uint64)) error {
-	for _, ct := range c.threads {
+	frames := 0
+	for i, ct := range c.threads {
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if frames > mostFrames {
+			t.Notes = append(t.Notes, fmt.Sprintf("%d of %d threads are left out: the others have %d frames", len(c.threads)-i, len(c.threads), frames))
+			return nil
 		}
 		th := Thread{TID: ct.tid}
 		want := []part{{ct.regs.Reg[abi.RSP], firstCopy}} // the beginning of the stack, larger if the walk needs more
@@ -313,6 +370,7 @@ func (c *Core) walk(ctx context.Context, t *Target, w *walker, read memory, regi
 			}
 			want = w.walk(&th, t.Maps, ct.regs, parts)
 		}
+		frames += len(th.PCs)
 		t.Threads = append(t.Threads, th)
 	}
 	return nil
@@ -330,10 +388,12 @@ func (c *Core) Registers() abi.Regs { return c.threads[0].regs }
 // unnoticed.
 func (c *Core) unchecked(maps *unwind.Maps) []string {
 	var names []string
+	seen := make(map[*unwind.Object]bool)
 	for _, m := range maps.All() {
-		if o := m.Object; o.IsFile() && len(c.ids[o.Name]) == 0 && o.Path() != "" && !slices.Contains(names, o.Name) {
+		if o := m.Object; !seen[o] && o.IsFile() && len(c.ids[o.Name]) == 0 && o.Path() != "" {
 			names = append(names, o.Name)
 		}
+		seen[m.Object] = true
 	}
 	if len(names) == 0 {
 		return nil

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -21,18 +22,36 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// coreFile is a small core, made by hand: two threads, a file, a stack of a page.
-func coreFile() []byte {
+// note is a note of a core.
+func note(name string, kind uint32, desc []byte) []byte {
 	le := binary.LittleEndian
-	note := func(name string, kind uint32, desc []byte) []byte {
-		b := le.AppendUint32(nil, uint32(len(name)+1))
-		b = le.AppendUint32(b, uint32(len(desc)))
-		b = le.AppendUint32(b, kind)
-		b = append(b, name...)
-		b = append(b, make([]byte, 4-len(name)%4)...)
-		b = append(b, desc...)
-		return append(b, make([]byte, -len(desc)&3)...)
+	b := le.AppendUint32(nil, uint32(len(name)+1))
+	b = le.AppendUint32(b, uint32(len(desc)))
+	b = le.AppendUint32(b, kind)
+	b = append(b, name...)
+	b = append(b, make([]byte, 4-len(name)%4)...)
+	b = append(b, desc...)
+	return append(b, make([]byte, -len(desc)&3)...)
+}
+
+// mappedFiles is the contents of NT_FILE with a page of each file.
+func mappedFiles(names ...string) []byte {
+	le := binary.LittleEndian
+	b := le.AppendUint64(le.AppendUint64(nil, uint64(len(names))), 4096)
+	for i := range names {
+		for _, w := range []int{0x40_0000 + i*4096, 0x40_1000 + i*4096, 0} {
+			b = le.AppendUint64(b, uint64(w))
+		}
 	}
+	for _, name := range names {
+		b = append(append(b, name...), 0)
+	}
+	return b
+}
+
+// coreFile is a small core, made by hand: two threads, a file, a stack of a page, and more notes.
+func coreFile(more ...[]byte) []byte {
+	le := binary.LittleEndian
 	thread := func(tid uint32, rip uint64) []byte {
 		d := make([]byte, 336)
 		le.PutUint16(d[12:], 11)
@@ -48,17 +67,13 @@ func coreFile() []byte {
 	le.PutUint32(signal, 11)
 	le.PutUint32(signal[8:], 1)
 	le.PutUint64(signal[16:], 0xdead)
-	var files []byte
-	for _, w := range []uint64{1, 4096, 0x40_0000, 0x40_1000, 0} {
-		files = le.AppendUint64(files, w)
-	}
 	var auxv []byte
 	for _, w := range []uint64{atEntry, 0x40_0010, atSysinfoEhdr, 0x5000_0000, 0, 0} {
 		auxv = le.AppendUint64(auxv, w)
 	}
 	notes := bytes.Join([][]byte{thread(78, 0x40_0100), note("CORE", ntPrpsinfo, info),
 		note("CORE", ntSiginfo, signal), note("CORE", ntAuxv, auxv),
-		note("CORE", ntFile, append(files, "/absent/file\x00"...)), thread(77, 0x5000_0100)}, nil)
+		note("CORE", ntFile, mappedFiles("/absent/file")), thread(77, 0x5000_0100), bytes.Join(more, nil)}, nil)
 	const headers = 4
 	header := make([]byte, ehdrSize)
 	copy(header, "\x7fELF\x02\x01\x01")
@@ -85,6 +100,8 @@ func coreFile() []byte {
 	le.PutUint64(stack[0x120:], 0x40_0200)
 	return bytes.Join([][]byte{header, notes, make([]byte, 0x1000), stack}, nil)
 }
+
+func coreReader(b []byte) (io.ReaderAt, int64) { return bytes.NewReader(b), int64(len(b)) }
 
 // take reads a core whole.
 func take(t *testing.T, b []byte) (*Target, error) {
@@ -120,6 +137,26 @@ func TestCore(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{fmt.Sprintf("the core is cut short: it has %d of %d bytes; stacks may end early",
 		len(b)-0x1000, len(b))}, short.Notes)
+}
+
+// TestCoreFiles: hostile lists of files take memory and time as their bytes do, and stacks stay.
+func TestCoreFiles(t *testing.T) {
+	c, err := coreOf(coreReader(coreFile(note("CORE", ntFile, mappedFiles("/other", "/more")))))
+	require.NoError(t, err)
+	require.Len(t, c.mappings, 1, "the first list counts")
+	assert.Equal(t, "/absent/file", c.mappings[0].Name)
+
+	var many []string
+	for i := range mostFiles + 100 {
+		many = append(many, fmt.Sprint("/", i), "/same")
+	}
+	c = &Core{}
+	c.mapped(mappedFiles(append(many, "/"+strings.Repeat("x", mostPath))...))
+	assert.Len(t, c.mappings, mostFiles-1+mostFiles+100, "each name once, and all mappings of a known one")
+	assert.Equal(t, []string{"mapped memory is taken to be of no file: the core has more than 16384 names of files, or names of more than 4096 bytes (102 times)"}, c.notes)
+
+	b := budget{func(p []byte, _ uint64) int { return len(p) }, 20}
+	assert.Equal(t, []int{16, 4, 0}, []int{b.read(make([]byte, 16), 0), b.read(make([]byte, 16), 0), b.read(make([]byte, 16), 0)})
 }
 
 // TestCoreCut: of a core of any length, there are threads or an error.

@@ -24,14 +24,12 @@ import (
 
 // crashed holds the contents of a report.
 type crashed struct {
-	target *stack.Target // of the handler's start, UTC
-	time   time.Time     // real user of the crashed thread
-	user   int
+	target *stack.Target
+	time   time.Time // of the handler's start, UTC
+	user   int       // real user of the crashed thread
 	regs   abi.Regs
-	// Read from the process; empty if nothing is mapped there.
-	code []byte // around the pc
-	// Run-time address.
-	start uint64 // of code
+	code   []byte // around the pc; empty if nothing is mapped there
+	start  uint64 // run-time address of code
 }
 
 // How many bytes of code a report has before the pc, and from the pc on.
@@ -194,7 +192,8 @@ func hexText(n uint64) string { return fmt.Sprintf("%#x", n) }
 func (c *crashed) objects() (list []jsonObject) {
 	for _, m := range c.target.Maps.All() {
 		if m.Object != nil {
-			list = append(list, jsonObject{hexText(m.Start), hexText(m.End), hexText(m.Offset), m.Object.Name, hex.EncodeToString(m.Object.BuildID())})
+			name := m.Object.Name[:min(len(m.Object.Name), mostName)]
+			list = append(list, jsonObject{hexText(m.Start), hexText(m.End), hexText(m.Offset), name, hex.EncodeToString(m.Object.BuildID())})
 		}
 	}
 	return list
@@ -213,13 +212,14 @@ func (c *crashed) json(cache *symbolize.Cache) ([]byte, error) {
 		r.Threads = append(r.Threads, threadJSON(cache, t, &t.Threads[i]))
 	}
 	for {
-		// Objects and threads are halved until the rest fits; of a last thread, its frames are.
+		// Objects are halved until the rest fits, then threads; of a last thread, its frames.
 		b, err := json.Marshal(r)
 		if err != nil || len(b) < MostBytes {
 			return append(b, '\n'), err
 		}
-		r.Objects = r.Objects[:len(r.Objects)/2]
-		if n := len(r.Threads) / 2; n > 0 {
+		if n := len(r.Objects) / 2; n > 0 {
+			r.Objects = r.Objects[:n]
+		} else if n := len(r.Threads) / 2; n > 0 {
 			r.LeftOut += len(r.Threads) - n
 			r.Threads = r.Threads[:n]
 		} else {
@@ -240,11 +240,10 @@ func threadJSON(cache *symbolize.Cache, t *stack.Target, th *stack.Thread) jsonT
 }
 
 // Bounds on a report of a hostile process while it is made. Its text is bounded by MostBytes.
-// Threads of a process.
 const (
-	mostThreads = 200
+	mostThreads = 200 // of a process
 	mostFrames  = 256 // of a thread
-	mostName    = 256 // bytes of a function's name
+	mostName    = 256 // bytes of the name of a function or an object
 	mostObjects = 300
 )
 
@@ -252,8 +251,7 @@ const (
 func bound(t *stack.Target) {
 	if n := len(t.Threads); n > mostThreads {
 		t.Notes = append(t.Notes, fmt.Sprintf("%d of %d threads are left out", n-mostThreads, n))
-		t.Threads = t.Threads[:mostThreads]
-		// The thread that crashed is the first, and stays.
+		t.Threads = t.Threads[:mostThreads] // the thread that crashed is the first, and stays
 	}
 	for i := range t.Threads {
 		th := &t.Threads[i]
@@ -267,6 +265,6 @@ func bound(t *stack.Target) {
 
 // shorten bounds the names of a frame.
 func shorten(f *stackfmt.Frame) {
-	f.Name = f.Name[:min(len(f.Name), mostName)]
+	f.Name, f.DSO = f.Name[:min(len(f.Name), mostName)], f.DSO[:min(len(f.DSO), mostName)]
 	f.Inlined = nil
 }

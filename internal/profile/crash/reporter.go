@@ -24,10 +24,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UserVariable is the environment variable that the reporter has, and the handler has not: the user of the process.
-// This file starts the reporter, a process with bounds on time and memory, and takes its reports:
-// one with addresses first, then one with names.
+// This file starts the reporter, a process with bounds on time and memory, and takes its reports: one with addresses
+// first, then one with names.
 
+// UserVariable is the environment variable that only the reporter has: the user of the crashed process.
 const UserVariable = "EHASM_CRASH_USER"
 
 // mostData bounds the reporter's memory, in bytes: RLIMIT_DATA. The kernel runs many handlers at once, as root.
@@ -37,9 +37,8 @@ const mostData = 512 << 20
 const reportEnd = 0
 
 // ask returns the best report that the reporter makes in time.
-// The process has ended, or its user is not known.
 func (opt *Options) ask(user int, head []byte) ([]byte, error) {
-	if user < 0 {
+	if user < 0 { // the process has ended
 		return nil, stack.ErrNoProcess
 	}
 	from, to, err := os.Pipe()

@@ -4,7 +4,10 @@ package crash
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,4 +95,26 @@ func TestWithin(t *testing.T) {
 	n, err := within(time.Hour, func() (int, error) { return 1, nil })
 	assert.NoError(t, err)
 	assert.Equal(t, 1, n)
+}
+
+// TestLongNames: names of objects push no thread out of a report.
+func TestLongNames(t *testing.T) {
+	const pid, n = 1, 150
+	objects := unwind.NewObjects(unwind.Options{})
+	defer objects.Close()
+	processes := unwind.NewProcesses()
+	target := &stack.Target{PID: pid}
+	for i := range n {
+		start := uint64(i+1) << 12
+		processes.Map(pid, start, 1<<12, 0, objects.Object(fmt.Sprint("/", strings.Repeat("x", 4000), i), nil))
+		target.Threads = append(target.Threads, stack.Thread{TID: int32(i), PCs: []uint64{start, start + 1, start + 2}})
+	}
+	target.Maps = processes.Process(pid).Maps()
+	var out bytes.Buffer
+	require.NoError(t, (&crashed{target: target}).write(&out, true, symbolize.Options{Addresses: true}))
+	var report jsonReport
+	require.NoError(t, json.Unmarshal(bytes.TrimRight(out.Bytes(), "\x00"), &report))
+	assert.Len(t, report.Threads, n)
+	assert.Zero(t, report.LeftOut)
+	assert.NotEmpty(t, report.Objects)
 }
