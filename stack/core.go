@@ -45,7 +45,9 @@ type Core struct {
 	notes    []string         // problems, a line each
 	// replaced is the name of the file that path is given for; "": none
 	replaced, path string
-	ids            map[string][]byte // build-ids of mapped files, by name
+	ids            map[string][]byte           // build-ids of mapped files, by name
+	unknown        map[string][]procfs.Mapping // of files without, see withoutID
+	compared       map[*unwind.Object]procfs.Comparison
 }
 
 // coreThread is a thread with its registers.
@@ -70,7 +72,9 @@ func (c *Core) finish() {
 	if c.size < c.wanted {
 		c.notes = append(c.notes, fmt.Sprintf("the core is cut short: it has %d of %d bytes; stacks may end early", c.size, c.wanted))
 	}
-	c.ids = buildIDs(c.all(), c.read)
+	all := c.all()
+	c.ids = buildIDs(all, c.read)
+	c.unknown, c.compared = withoutID(all, c.ids), make(map[*unwind.Object]procfs.Comparison)
 }
 
 // coreOf reads the headers and notes of a core whose file has size bytes.
@@ -300,11 +304,15 @@ func (c *Core) Use(path string, objects *unwind.Objects) error {
 		return errors.New("the core does not say which program it is of")
 	}
 	o := objects.At(name, c.ids[name], path)
-	if o.Path() == "" {
-		err := o.Err()
-		if errors.Is(err, unwind.ErrReplaced) {
-			return fmt.Errorf("it is not the program of the core: %w", err)
-		}
+	different := o.Path() != "" && c.compare(o) == procfs.Different
+	err := o.Err()
+	if different {
+		err = errOther
+	}
+	switch {
+	case errors.Is(err, unwind.ErrReplaced) || err == errOther:
+		return fmt.Errorf("it is not the program of the core: %w", err)
+	case err != nil:
 		return err
 	}
 	c.replaced, c.path = name, path
@@ -319,11 +327,7 @@ func (c *Core) Target(ctx context.Context, opt Options) (*Target, error) {
 		if !m.Exec {
 			continue
 		}
-		o := opt.Objects.Object(m.Name, c.ids[m.Name])
-		if m.Name == c.replaced && c.path != "" {
-			o = opt.Objects.At(m.Name, c.ids[m.Name], c.path)
-		}
-		processes.Map(t.PID, m.Start, m.End-m.Start, m.Offset, o)
+		processes.Map(t.PID, m.Start, m.End-m.Start, m.Offset, c.object(opt.Objects, &m))
 	}
 	t.Maps = processes.Process(t.PID).Maps()
 	t.Notes = append(t.Notes, c.unchecked(t.Maps)...)
@@ -384,13 +388,13 @@ func (c *Core) target() *Target {
 // Registers returns the registers of the first thread, the one that crashed.
 func (c *Core) Registers() abi.Regs { return c.threads[0].regs }
 
-// unchecked returns a note about the files whose build-ids the core lacks: another file of the same name could be used
+// unchecked returns a note about the files of which the core has neither build-id nor memory: another file of the same name could be used
 // unnoticed.
 func (c *Core) unchecked(maps *unwind.Maps) []string {
 	var names []string
 	seen := make(map[*unwind.Object]bool)
 	for _, m := range maps.All() {
-		if o := m.Object; !seen[o] && o.IsFile() && len(c.ids[o.Name]) == 0 && o.Path() != "" {
+		if o := m.Object; !seen[o] && o.IsFile() && o.Path() != "" && c.compare(o) == procfs.NotCompared {
 			names = append(names, o.Name)
 		}
 		seen[m.Object] = true
@@ -404,5 +408,5 @@ func (c *Core) unchecked(maps *unwind.Maps) []string {
 		more = fmt.Sprintf(" and %d others", len(names)-shown)
 		names = names[:shown]
 	}
-	return []string{fmt.Sprintf("the core has no build-id of %s%s: files of these names are taken to be those that were mapped", strings.Join(names, ", "), more)}
+	return []string{fmt.Sprintf("the core has neither build-id nor memory of %s%s: files of these names are taken to be those that were mapped", strings.Join(names, ", "), more)}
 }

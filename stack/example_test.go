@@ -54,7 +54,10 @@ func Example() {
 }
 
 // waiter starts a program, and returns when it waits.
-func waiter(program string) *exec.Cmd {
+func waiter(program string) *exec.Cmd { return waiterOf(program) }
+
+// waiterOf is waiter for a program that is linked with flags.
+func waiterOf(program string, flags ...string) *exec.Cmd {
 	const source = `
 #include <unistd.h>
 static inline __attribute__((always_inline)) int wait(char *c) { return write(1, "", 1) + read(0, c, 1); }
@@ -69,7 +72,7 @@ int main(void) {
 	if err := os.WriteFile(file, []byte(source), 0o666); err != nil {
 		log.Fatal(err)
 	}
-	if out, err := exec.Command("gcc", "-g", "-O1", "-o", program, file).CombinedOutput(); err != nil {
+	if out, err := exec.Command("gcc", append(flags, "-g", "-O1", "-o", program, file)...).CombinedOutput(); err != nil {
 		log.Fatalf("%v: %s", err, out)
 	}
 	cmd := exec.Command(program)

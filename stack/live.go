@@ -14,6 +14,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/files/procfs"
+	"github.com/ehasm/ehasm/internal/profile/mapped"
 	"github.com/ehasm/ehasm/unwind"
 
 	"golang.org/x/sys/unix"
@@ -30,7 +31,7 @@ const (
 // Live takes the stacks of processes, as often as the caller wants. It keeps what it has read of their files. Only one
 // goroutine at a time may use it.
 type Live struct {
-	files     *files
+	files     *mapped.Files
 	walker    *walker
 	processes *unwind.Processes
 	want      map[int32][]part // by thread: the parts that its last walk needed
@@ -45,13 +46,16 @@ type space struct {
 	maps *unwind.Maps
 }
 
+// mostOpen is how many files are kept open.
+const mostOpen = 256
+
 // NewLive returns a Live.
 func NewLive(opt Options) *Live {
-	return &Live{files: newFiles(opt.Objects), walker: newWalker(opt.FramePointers), processes: unwind.NewProcesses(), want: make(map[int32][]part)}
+	return &Live{files: mapped.NewFiles(opt.Objects, mostOpen), walker: newWalker(opt.FramePointers), processes: unwind.NewProcesses(), want: make(map[int32][]part)}
 }
 
 // Close closes the files that were kept open. After it, objects cannot be opened.
-func (l *Live) Close() { l.files.close() }
+func (l *Live) Close() { l.files.Close() }
 
 // Take takes the stacks of all threads of a process. It stops each thread alone or, if consistent, all together. The
 // error says why there are no stacks, and what to do.
@@ -114,11 +118,8 @@ func (l *Live) take(ctx context.Context, consistent bool) (*Target, error) {
 
 // readMaps reads what the process has mapped.
 func (l *Live) readMaps() error {
-	of := l.pid
+	of := procfs.Living(l.pid)
 	list, err := procfs.Mappings(of)
-	if err == nil && len(list) == 0 { // the first thread may have ended while others run
-		list, of = l.readOthers()
-	}
 	switch {
 	case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
 		return noProcess(l.pid)
@@ -128,26 +129,16 @@ func (l *Live) readMaps() error {
 		return noMemory(l.pid)
 	}
 	l.list, l.read = list, askNoServer(of, list, readProcess(of))
+	from := &mapped.Process{PID: l.pid, Read: func(addr uint64, b []byte) int { return l.read(b, addr) }}
 	ids := buildIDs(list, l.read)
 	l.processes.Clear(l.pid)
 	for _, m := range list {
 		if m.Exec {
-			l.processes.Map(l.pid, m.Start, m.End-m.Start, m.Offset, l.files.object(l.pid, m, ids[m.Name]))
+			l.processes.Map(l.pid, m.Start, m.End-m.Start, m.Offset, l.files.Mapped(from, &m, ids[m.Name]))
 		}
 	}
 	l.maps = l.processes.Process(l.pid).Maps()
 	return nil
-}
-
-// readOthers reads the mappings of a process whose first thread has ended and others have not, by one of these.
-func (l *Live) readOthers() (list []procfs.Mapping, tid int32) {
-	tids, _ := procfs.Threads(l.pid) // none, if it has ended
-	for _, tid := range tids {
-		if list, err := procfs.Mappings(tid); err == nil && len(list) > 0 {
-			return list, tid
-		}
-	}
-	return nil, l.pid
 }
 
 // region returns the bounds of the mapping at an address, or two zeros.

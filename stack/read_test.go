@@ -76,6 +76,43 @@ func TestRead(t *testing.T) {
 	assert.ErrorIs(t, err, unwind.ErrReplaced)
 }
 
+// TestReplaced: the file of a running program is replaced by another, with a build-id or without. The process's own file, which
+// it still has, is used; for its core, none.
+func TestReplaced(t *testing.T) {
+	for _, id := range [][2]string{{"sha1", "none"}, {"none", "sha1"}, {"none", "none"}} {
+		dir := t.TempDir()
+		program := filepath.Join(dir, "waiter")
+		build := func(path, id, define string) {
+			out, err := exec.Command("gcc", "-g", "-O0", define, "-Wl,--build-id="+id, "-o", path, program+".c").CombinedOutput()
+			require.NoError(t, err, "%s", out)
+		}
+		cmd := waiterOf(program, "-Wl,--build-id="+id[0])
+		defer cmd.Wait()
+		defer cmd.Process.Kill()
+		build(program+".new", id[1], "-Dwork=other")
+		core := filepath.Join(dir, "core")
+		out, err := exec.Command("gcore", "-o", core, fmt.Sprint(cmd.Process.Pid)).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.NoError(t, os.Rename(program, program+".old"))
+		require.NoError(t, os.Rename(program+".new", program))
+
+		live, err := stack.ReadProcess(t.Context(), cmd.Process.Pid, stack.Options{})
+		require.NoError(t, err)
+		assert.Equal(t, []string{"work", "main", "_start"}, names(t, live, program+".old"), id)
+		core += fmt.Sprint(".", cmd.Process.Pid)
+		dead, err := stack.ReadCore(t.Context(), core, "", stack.Options{})
+		require.NoError(t, err)
+		for _, f := range dead.Threads[0].Frames {
+			assert.False(t, f.Object == program && f.Function != "", "%v: %v", id, f)
+		}
+		dead, err = stack.ReadCore(t.Context(), core, program+".old", stack.Options{})
+		require.NoError(t, err)
+		assert.Equal(t, []string{"work", "main", "_start"}, names(t, dead, program), id)
+		_, err = stack.ReadCore(t.Context(), core, program, stack.Options{})
+		assert.ErrorContains(t, err, "not the program of the core", id)
+	}
+}
+
 // TestReadWrong: errors are one line, and say what is wrong.
 func TestReadWrong(t *testing.T) {
 	for pid, want := range map[int]string{0: "want a number from 1", -1: "want a number from 1",

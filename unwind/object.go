@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
@@ -32,6 +33,7 @@ var (
 	// ErrChanged is wrapped if the file that was found is another one now, or has been written to.
 	ErrChanged = errors.New("the file has changed since it was found")
 
+	errWritten = errors.New("the file was written to after it was recorded, and the recording has no build-id of it")
 	errNoMaker = errors.New("nothing makes its eh_elf: Options has neither Prepare nor Compile")
 	errLeft    = errors.New("the file is not open any more")
 )
@@ -48,6 +50,9 @@ type Options struct {
 	Symfs string
 	// DebugDirs are folders with .build-id folders of perf or of gdb.
 	DebugDirs []string
+	// Before is when the recording ended. Without a build-id, a file is taken only if it was written before. Zero: that does
+	// not matter.
+	Before time.Time
 	// Fetch returns the path of an executable that is in none of these places, by
 	// its build-id. May be nil.
 	Fetch func(buildID []byte) (path string, err error)
@@ -108,18 +113,32 @@ func (s *Objects) Object(name string, buildID []byte) *Object {
 	return o
 }
 
-// At is like Object for a file that is only at path, which differs from the
-// recorded name, such as in another mount namespace.
+// At is like Object for the file that is at path now and nowhere else, such as in another mount namespace. The recorded
+// name may be one of memory that has no file elsewhere: see IsFile.
 func (s *Objects) At(name string, buildID []byte, path string) *Object {
+	version := ""
+	if st, err := os.Stat(path); err == nil { // a file that is written to is another object
+		version = fmt.Sprint(st.Size(), st.ModTime().UnixNano())
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := key{name, string(buildID) + "\x00" + path}
+	k := key{name, string(buildID) + "\x00" + path + "\x00" + version}
 	o := s.all[k]
 	if o == nil {
 		o = &Object{set: s, Name: name, recorded: bytes.Clone(buildID), only: path}
 		s.all[k] = o
 		s.list = append(s.list, o)
 	}
+	return o
+}
+
+// Without returns a new object whose file cannot be had; Err returns why.
+func (s *Objects) Without(name string, buildID []byte, why error) *Object {
+	o := &Object{set: s, Name: name, recorded: bytes.Clone(buildID)}
+	o.found.Do(func() { o.fileErr = fmt.Errorf("%s: %w", name, why) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, o)
 	return o
 }
 
@@ -195,11 +214,14 @@ type Object struct {
 	signals map[uint64]bool // the signal frames met before it was released; nil: it never was
 }
 
-// IsFile reports whether the recorded name is a file's. The kernel
+// IsFile reports whether the object is a file: it was found At a path, or the recorded name is a file's. The kernel
 // names other memory //anon, [heap], anon_inode:..., /memfd:...
 // (kernel/events/core.c, perf_event_mmap_event). Below /dev only /dev/shm has programs; what is
-// deleted there is memory that processes share.
+// deleted there is mostly memory that processes share.
 func (o *Object) IsFile() bool {
+	if o.only != "" {
+		return true
+	}
 	device := strings.HasPrefix(o.Name, "/dev/") &&
 		(!strings.HasPrefix(o.Name, "/dev/shm/") || strings.HasSuffix(o.Name, " (deleted)"))
 	return strings.HasPrefix(o.Name, "/") && !strings.HasPrefix(o.Name, "//anon") &&
@@ -225,7 +247,7 @@ func (o *Object) Err() error {
 }
 
 // Open opens the object's file and returns its size in bytes. The error wraps ErrChanged if that is not the file any
-// more that was found, unless it has the same build-id.
+// more that was found, unless it has the same size and build-id.
 func (o *Object) Open() (Image, int64, error) {
 	o.find()
 	if o.fileErr != nil {
@@ -247,7 +269,7 @@ func (o *Object) Open() (Image, int64, error) {
 		return nil, 0, err
 	}
 	if !regular.Same(st, o.info) {
-		if id, err := abi.BuildID(f); err != nil || len(id) == 0 || !bytes.Equal(id, o.buildID) {
+		if id, err := abi.BuildID(f); err != nil || len(id) == 0 || !bytes.Equal(id, o.buildID) || st.Size() != o.info.Size() {
 			f.Close()
 			return nil, 0, fmt.Errorf("%s: %w", o.path, ErrChanged)
 		}
@@ -390,8 +412,13 @@ func (o *Object) take(path string) error {
 	if err := o.readHeaders(f); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	o.info, err = f.Stat()
-	return err
+	if o.info, err = f.Stat(); err != nil {
+		return err
+	}
+	if before := o.set.opt.Before; len(o.recorded) == 0 && !before.IsZero() && o.info.ModTime().After(before) {
+		return fmt.Errorf("%s: %w", path, errWritten)
+	}
+	return nil
 }
 
 // findVDSO takes the image of the vDSO instead of a file.
@@ -424,8 +451,12 @@ func (o *Object) readHeaders(r io.ReaderAt) (err error) {
 		return err
 	}
 	id, _ := abi.BuildID(r) // one that cannot be read counts as none
-	if len(o.recorded) > 0 && len(id) > 0 && !bytes.Equal(trimID(o.recorded), trimID(id)) {
-		return fmt.Errorf("%w: %x, recorded was %x", ErrReplaced, id, o.recorded)
+	if len(o.recorded) > 0 && !bytes.Equal(trimID(o.recorded), trimID(id)) {
+		had := hex.EncodeToString(id)
+		if len(id) == 0 {
+			had = "none"
+		}
+		return fmt.Errorf("%w: %s, recorded was %x", ErrReplaced, had, o.recorded)
 	}
 	o.buildID, o.entry = id, f.Entry
 	o.table = f.Section(".eh_frame_hdr") != nil

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
@@ -181,6 +182,26 @@ func TestResolve(t *testing.T) {
 	o = objects.At("/lib/inside.so", lib.BuildID, filepath.Join(dir, "replaced.so"))
 	assert.Empty(t, o.Path())
 	assert.ErrorIs(t, o.Err(), ErrReplaced)
+
+	without := lib
+	without.BuildID = nil
+	write(filepath.Join(dir, "without.so"), without)
+	o = objects.At("/lib/inside.so", lib.BuildID, filepath.Join(dir, "without.so"))
+	assert.Empty(t, o.Path(), "an absent build-id matches no known one")
+	assert.ErrorIs(t, o.Err(), ErrReplaced)
+	for _, before := range []time.Time{time.Now().Add(-time.Hour), time.Now().Add(time.Hour)} {
+		recorded := NewObjects(Options{Before: before, Compile: unwindtest.Compile})
+		assert.Equal(t, before.After(time.Now()), recorded.Object(filepath.Join(dir, "without.so"), nil).Path() != "")
+		assert.NotEmpty(t, recorded.Object(byID, lib.BuildID).Path())
+	}
+	was := objects.At("/memfd:code", nil, filepath.Join(dir, "without.so"))
+	assert.True(t, was.IsFile())
+	require.NoError(t, os.Chtimes(filepath.Join(dir, "without.so"), time.Time{}, time.Now().Add(time.Second)))
+	assert.NotSame(t, was, objects.At("/memfd:code", nil, filepath.Join(dir, "without.so")), "it was written to")
+	o = objects.Without(filepath.Join(dir, "without.so"), nil, fs.ErrClosed)
+	assert.Empty(t, o.Path())
+	assert.ErrorIs(t, o.Err(), fs.ErrClosed)
+	assert.ErrorIs(t, o.Ready(), fs.ErrClosed)
 
 	inRoot := NewObjects(Options{Symfs: filepath.Join(dir, "root"), Compile: unwindtest.Compile})
 	assert.Equal(t, filepath.Join(dir, "root/lib/inside.so"), inRoot.Object("/lib/inside.so", nil).Path())

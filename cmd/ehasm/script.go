@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/builder"
@@ -332,6 +333,7 @@ func (opt *scriptOptions) prepare(ctx, compiling context.Context, made *ondemand
 	}
 	opt.Names.MapDirs = []string{"/tmp"}
 	opt.Objects.DebugDirs = unwind.DefaultDebugDirs()
+	opt.Objects.Before = opt.recorded(opt.input)
 	// Under --symfs the recorded machine's folders come first.
 	if root := opt.Objects.Symfs; root != "" {
 		opt.Names.MapDirs = append([]string{filepath.Join(root, "tmp")}, opt.Names.MapDirs...)
@@ -347,6 +349,15 @@ func (opt *scriptOptions) prepare(ctx, compiling context.Context, made *ondemand
 		opt.Objects.Fetch = func(id []byte) (string, error) { return fetch(id, debuginfod.Executable) }
 		opt.Names.Fetch = func(id []byte) (string, error) { return fetch(id, debuginfod.DebugInfo) }
 	}
+}
+
+// recorded returns when the recording at path ended, as far as files of this machine must be older; zero: that is not known.
+func (opt *scriptOptions) recorded(path string) time.Time {
+	st, err := os.Stat(path)
+	if err != nil || !st.Mode().IsRegular() || opt.Objects.Symfs != "" {
+		return time.Time{}
+	}
+	return st.ModTime()
 }
 
 // report writes the summary, and the file of --stats.
@@ -407,6 +418,7 @@ func readBefore(ctx context.Context, opt *scriptOptions, c *console) stackfmt.Fo
 	// written.
 	before := opt.Options
 	before.Progress = nil
+	before.Objects.Before = opt.recorded(opt.before)
 	before.Format = opt.format.New(*opt.settings)
 	summary, err := script.Run(ctx, r, io.Discard, before)
 	switch {

@@ -25,8 +25,27 @@ type Mapping struct {
 // Deleted ends the name of a file that was removed since it was mapped.
 const Deleted = " (deleted)"
 
+// Living returns the id of a thread through which /proc shows the memory and the files of a process: pid, or if its first
+// thread has ended, one that has not.
+func Living(pid int32) int32 {
+	ended := func(id int32) bool {
+		_, err := os.Readlink(fmt.Sprintf("/proc/%d/root", id))
+		return errors.Is(err, os.ErrNotExist)
+	}
+	if !ended(pid) {
+		return pid
+	}
+	tids, _ := Threads(pid) // none: the process has ended
+	for _, tid := range tids {
+		if !ended(tid) {
+			return tid
+		}
+	}
+	return pid
+}
+
 // Mappings reads the mappings of a process, ascending.
-func Mappings(pid int32) ([]Mapping, error) { return MappingsIn(fmt.Sprintf("/proc/%d", pid)) }
+func Mappings(pid int32) ([]Mapping, error) { return MappingsIn(fmt.Sprintf("/proc/%d", Living(pid))) }
 
 // MappingsIn is Mappings by the process's folder, such as /proc/self.
 func MappingsIn(folder string) ([]Mapping, error) {

@@ -52,3 +52,12 @@ func (c clock) now() (uint64, error) {
 	}
 	return uint64(t.Nano() - c.moved), nil
 }
+
+// wall returns when it was some time of this clock, by the clock on the wall.
+func (c clock) wall(at uint64) time.Time {
+	now, err := c.now()
+	if err != nil {
+		return time.Time{}
+	}
+	return time.Now().Add(time.Duration(at - now))
+}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/files/procfs"
+	"github.com/ehasm/ehasm/internal/profile/mapped"
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/ehasm/ehasm/unwind"
 
@@ -65,23 +66,23 @@ func TestFilesOfOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pid, m := replaced(t, replace)
 			tr := newTracker(unwind.NewObjects(unwind.Options{}))
-			defer tr.close()
+			defer tr.Close()
 			done := make(chan struct{})
-			var id []byte
+			var f mapped.Found
 			var o *unwind.Object
 			go func() {
 				defer close(done)
-				id = tr.fileID(pid, m)
-				o = tr.findObject(pid, m.Name, nil, inode{number: m.Inode}, m.Start, m.End)
+				f = tr.Find(tr.origin(pid), &m, time.Time{})
+				o = tr.object(&m, &f)
 			}()
 			select {
 			case <-done:
 			case <-time.After(20 * time.Second):
 				t.Fatal("it waits")
 			}
-			assert.NotEmpty(t, id)
-			assert.Equal(t, id, o.BuildID())
-			require.Len(t, tr.files, 1)
+			assert.NotEmpty(t, f.BuildID())
+			assert.Equal(t, f.BuildID(), o.BuildID())
+			require.Len(t, tr.Open, 1)
 			got, err := os.Stat(o.Path())
 			require.NoError(t, err)
 			want, err := os.Stat(m.Name + ".old")
@@ -96,52 +97,93 @@ func TestMostFiles(t *testing.T) {
 	pid, m := replaced(t, func(path string) { testtool.MakeFIFO(t, path) })
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
 	for i := range MostFiles() - 1 {
-		tr.files[&unwind.Object{Name: fmt.Sprint(i)}] = nil
+		tr.Open[&unwind.Object{Name: fmt.Sprint(i)}] = nil
 	}
 	for i, want := range []bool{true, false} {
-		o := tr.findObject(pid, fmt.Sprintf("%s/%d", m.Name, i), nil, inode{number: m.Inode}, m.Start, m.End)
+		m.Name += fmt.Sprint("/", i)
+		o := objectAt(tr, pid, m)
 		assert.Equal(t, want, o.Path() != "")
 	}
-	assert.Len(t, tr.files, MostFiles())
-	tr.close()
+	assert.Len(t, tr.Open, MostFiles())
+	tr.Close()
 }
 
-// TestEnded: the file of a process that has ended is found where its parent sees it, if it has the
-// build-id. What was not found for one process is looked for again for the next.
+// objectAt returns the object of a mapping.
+func objectAt(tr *tracker, pid int32, m procfs.Mapping) *unwind.Object {
+	f := tr.Find(tr.origin(pid), &m, time.Time{})
+	return tr.object(&m, &f)
+}
+
+// gone is a process that there is not.
+const gone = 1 << 30
+
+// TestEnded: the file of a process that has ended is found where its parent sees it. What was not found for one process is
+// looked for again for the next.
 func TestEnded(t *testing.T) {
 	pid, m := replaced(t, func(string) {})
-	path := m.Name + ".old"
+	m.Name += ".old"
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
-	defer tr.close()
-	id := tr.fileID(pid, procfs.Mapping{Name: path, Inode: m.Inode})
-	require.NotEmpty(t, id)
-	gone := func(n int32) *unwind.Object { // of 2^30 and more there are no processes
-		return tr.object(1<<30+n, path, append(slices.Clone(id), 0), inode{}, 0, 0)
-	}
-	require.NoError(t, os.Rename(path, path+".away"))
-	first := gone(1)
+	defer tr.Close()
+	require.NoError(t, os.Rename(m.Name, m.Name+".away"))
+	first := objectAt(tr, gone, m)
 	assert.Empty(t, first.Path())
-	assert.Same(t, first, gone(1))
-	require.NoError(t, os.Rename(path+".away", path))
-	assert.Empty(t, gone(1).Path(), "once for each process")
-	tr.processes[1<<30+2] = &process{parent: pid}
-	second := gone(2)
-	assert.NotSame(t, first, second)
-	assert.Contains(t, second.Path(), "/proc/self/fd/")
-	assert.Same(t, second, gone(3))
+	assert.ErrorContains(t, first.Err(), "is not to be found")
+	assert.Same(t, first, objectAt(tr, gone, m))
+	require.NoError(t, os.Rename(m.Name+".away", m.Name))
+	second := objectAt(tr, gone+1, m)
+	assert.Equal(t, m.Name, second.Path())
+	assert.NotEmpty(t, second.BuildID())
 
-	other := tr.object(1<<30+2, path, []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20},
-		inode{}, 0, 0)
-	assert.Empty(t, other.Path(), "another build-id")
+	tr.processes[gone+2] = &process{parent: pid}
+	assert.Same(t, second, objectAt(tr, gone+2, m))
+	m.Inode++
+	assert.Empty(t, objectAt(tr, gone+2, m).Path(), "another file")
+}
+
+// TestWrittenInPlace: a file that is written to is another one, with a build-id and without. One that was written to after it was
+// mapped is not taken for what was mapped.
+func TestWrittenInPlace(t *testing.T) {
+	for _, withID := range []bool{true, false} {
+		path := filepath.Join(t.TempDir(), "program")
+		tr := newTracker(unwind.NewObjects(unwind.Options{}))
+		defer tr.Close()
+		known := make(map[*unwind.Object]bool)
+		for i, from := range []string{"/bin/sleep", "/bin/cat", "/bin/ls"} {
+			b, err := os.ReadFile(from)
+			require.NoError(t, err)
+			id, err := abi.BuildID(bytes.NewReader(b))
+			require.NoError(t, err)
+			if !withID {
+				b = bytes.ReplaceAll(b, []byte("GNU\x00"+string(id)), []byte("XXX\x00"+string(id)))
+				id = nil
+			}
+			time.Sleep(20 * time.Millisecond)                // more than the step of a file system's clock
+			require.NoError(t, os.WriteFile(path, b, 0o755)) // into the same inode
+			st, err := os.Stat(path)
+			require.NoError(t, err)
+			m := procfs.Mapping{Name: path, Inode: st.Sys().(*syscall.Stat_t).Ino}
+			for _, pid := range []int32{gone, int32(os.Getpid())} {
+				o := objectAt(tr, pid, m)
+				assert.Equal(t, id, o.BuildID(), from)
+				assert.Equal(t, path, o.Path())
+				assert.Equal(t, pid != gone, known[o], from)
+				known[o] = true
+			}
+			for after, found := range map[time.Duration]bool{-time.Microsecond: false, time.Microsecond: true} {
+				f := tr.Find(tr.origin(gone), &m, st.ModTime().Add(after))
+				assert.Equal(t, found, tr.object(&m, &f).Path() != "", "%d", i)
+			}
+		}
+	}
 }
 
 // TestReplacedWithoutID: a file without build-id is not taken for the one that was in its place before.
 func TestReplacedWithoutID(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "program")
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
-	defer tr.close()
-	const gone = 1 << 30 // there is no such process
+	defer tr.Close()
 	var last *unwind.Object
+	var was procfs.Mapping
 	for _, from := range []string{"/bin/sleep", "/bin/cat", "/bin/ls"} {
 		b, err := os.ReadFile(from)
 		require.NoError(t, err)
@@ -152,41 +194,16 @@ func TestReplacedWithoutID(t *testing.T) {
 		require.NoError(t, os.Rename(path+".new", path))
 		st, err := os.Stat(path)
 		require.NoError(t, err)
-		o := tr.object(gone, path, nil, inode{number: st.Sys().(*syscall.Stat_t).Ino}, 0, 0)
+		m := procfs.Mapping{Name: path, Inode: st.Sys().(*syscall.Stat_t).Ino}
+		o := objectAt(tr, gone, m)
 		id, err := abi.BuildID(bytes.NewReader(b))
 		require.NoError(t, err)
 		assert.Equal(t, id, o.BuildID(), from)
 		assert.NotSame(t, last, o)
-		assert.Same(t, o, tr.object(gone, path, nil, inode{number: st.Sys().(*syscall.Stat_t).Ino}, 0, 0))
-		last = o
-	}
-}
-
-// TestInodeUsedAgain: a file without build-id that has the inode of one before is another file.
-// What /proc tells of is the last one.
-func TestInodeUsedAgain(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "program")
-	tr := newTracker(unwind.NewObjects(unwind.Options{}))
-	defer tr.close()
-	const gone = 1 << 30 // there is no such process
-	known := make(map[*unwind.Object]bool)
-	for i, from := range []string{"/bin/sleep", "/bin/cat", "/bin/ls"} {
-		b, err := os.ReadFile(from)
-		require.NoError(t, err)
-		time.Sleep(20 * time.Millisecond)                // more than the step of a file system's clock
-		require.NoError(t, os.WriteFile(path, b, 0o755)) // into the same inode
-		st, err := os.Stat(path)
-		require.NoError(t, err)
-		of := inode{st.Sys().(*syscall.Stat_t).Ino, uint64(i + 1)}
-		o := tr.object(gone, path, nil, of, 0, 0)
-		id, err := abi.BuildID(bytes.NewReader(b))
-		require.NoError(t, err)
-		assert.Equal(t, id, o.BuildID(), from)
-		assert.NotContains(t, known, o, from)
-		known[o] = true
-		assert.Equal(t, of, tr.generation(path, of.number))
-		assert.Same(t, o, tr.object(gone, path, nil, tr.generation(path, of.number), 0, 0))
-		assert.Equal(t, id, tr.fileID(gone, procfs.Mapping{Name: path, Inode: of.number}),
-			"of the file that is there now")
+		assert.Same(t, o, objectAt(tr, gone, m))
+		if last != nil {
+			assert.Empty(t, objectAt(tr, gone, was).Path(), "nothing is at the name of the one before")
+		}
+		last, was = o, m
 	}
 }

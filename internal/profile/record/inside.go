@@ -151,7 +151,7 @@ func (in *Inside) Stop() error {
 // Close forgets all.
 func (in *Inside) Close() {
 	in.file.Close()
-	in.tracker.close()
+	in.tracker.Close()
 }
 
 func (in *Inside) word(offset int64) (uint64, error) {
@@ -218,7 +218,7 @@ func (in *Inside) mappings(pid int32, text []byte) *unwind.Maps {
 		if !ok || !m.Exec {
 			continue
 		}
-		o := in.tracker.object(pid, m.Name, in.tracker.fileID(pid, m), in.tracker.generation(m.Name, m.Inode), m.Start, m.End)
+		o := in.tracker.Mapped(in.tracker.origin(pid), &m, nil)
 		in.spaces.Map(space, m.Start, m.End-m.Start, m.Offset, o)
 	}
 	return in.spaces.Process(space).Maps()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/ehasm/ehasm/perfdata"
@@ -19,10 +20,13 @@ import (
 // executed again.
 func TestMappedSoonGone(t *testing.T) {
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
-	defer tr.close()
+	defer tr.Close()
 	pid := int32(os.Getpid())
 	mapped := func(name string, inode uint64, exec bool) bool {
-		return tr.mapped(&perfdata.Mmap{PID: pid, TID: pid, Addr: 0x10000, Len: 0x1000, Exec: exec, Name: []byte(name), Inode: inode})
+		r := &perfdata.Mmap{PID: pid, TID: pid, Addr: 0x10000, Len: 0x1000, Exec: exec, Name: []byte(name), Inode: inode}
+		m := mappingOf(r)
+		f := tr.Find(tr.origin(pid), &m, time.Time{})
+		return tr.mapped(r, &f)
 	}
 	info, err := os.Stat("/bin/true")
 	require.NoError(t, err)
@@ -40,9 +44,10 @@ func TestMappedElsewhere(t *testing.T) {
 	testtool.NeedRoot(t, "for map_files")
 	pid, m := replaced(t, func(path string) {})
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
-	defer tr.close()
+	defer tr.Close()
 	for range 2 {
+		f := tr.Find(tr.origin(pid), &m, time.Time{})
 		assert.True(t, tr.mapped(&perfdata.Mmap{PID: pid, TID: pid, Addr: m.Start, Len: m.End - m.Start, PgOff: m.Offset,
-			Exec: true, Name: []byte(m.Name), Inode: m.Inode}))
+			Exec: true, Name: []byte(m.Name), Inode: m.Inode}, &f))
 	}
 }

@@ -101,13 +101,13 @@ func TestFloods(t *testing.T) {
 	assert.NotEqual(t, space, sampled.space)
 	require.NotNil(t, maps.Find(codeOfSelf(t)), "what is still mapped is known")
 
-	mapped := tr.object(self, "/mapped", []byte{3, 4}, inode{}, 0, 0)
+	mapped := objectAt(tr, self, procfs.Mapping{Name: "/mapped"})
 	tr.place(self, 1<<41, 1<<12, 0, mapped)
-	dump := tr.object(self, "/tmp/jit-7.dump", []byte{5, 6}, inode{}, 0, 0)
+	dump := objectAt(tr, self, procfs.Mapping{Name: "/tmp/jit-7.dump"})
 	for i := range 3 * manyObjects {
-		tr.object(self, fmt.Sprintf("/memfd:%d", i), nil, inode{}, 0, 0)
+		objectAt(tr, self, procfs.Mapping{Name: fmt.Sprintf("/memfd:%d", i)})
 	}
-	assert.LessOrEqual(t, len(tr.known), manyObjects)
+	assert.LessOrEqual(t, len(tr.Known), manyObjects)
 	all := objects.All()
 	assert.LessOrEqual(t, len(all), manyObjects+8)
 	for _, o := range []*unwind.Object{needed, mapped, dump} {

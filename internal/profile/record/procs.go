@@ -3,19 +3,16 @@
 package record
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
-	"syscall"
 	"time"
 
-	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/files/procfs"
-	"github.com/ehasm/ehasm/internal/files/regular"
 	"github.com/ehasm/ehasm/internal/profile/jit"
+	"github.com/ehasm/ehasm/internal/profile/mapped"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
 
@@ -66,24 +63,18 @@ type exits struct {
 
 // mappedFiles holds what is known of the files that processes have mapped.
 type mappedFiles struct {
-	objects    *unwind.Objects
-	known      map[objectKey]*unwind.Object
-	most       int                          // of known, at which unused ones are dropped
+	*mapped.Files
+	most       int                          // of Known, at which unused ones are dropped
 	unmapped   map[*unwind.Object]time.Time // of those of which something is kept, since when no process has them mapped
 	released   int                          // objects released since unused ones were last dropped
 	frameAddrs map[*unwind.Object][]uint64  // link-time addresses in the frames of earlier tables, and of released objects
-	tried      map[*unwind.Object]int32     // the last process in which the file of one was looked for in vain
-	files      map[*unwind.Object]*os.File  // of objects that this mount namespace does not have
 	root       uint64                       // device of the root file system
 	made       *jit.Limits                  // of code made at run time
-	ids        map[fileKey][]byte
-	latest     map[objectKey]uint64 // generations, by the name and inode of files without build-id
 }
 
 func newMappedFiles(objects *unwind.Objects) mappedFiles {
-	return mappedFiles{objects: objects, known: make(map[objectKey]*unwind.Object), most: manyObjects,
-		frameAddrs: make(map[*unwind.Object][]uint64), tried: make(map[*unwind.Object]int32), files: make(map[*unwind.Object]*os.File),
-		root: rootDevice(), made: jit.NewLimits(mostDumps), ids: make(map[fileKey][]byte), latest: make(map[objectKey]uint64)}
+	return mappedFiles{Files: mapped.NewFiles(objects, MostFiles()), most: manyObjects, frameAddrs: make(map[*unwind.Object][]uint64),
+		root: rootDevice(), made: jit.NewLimits(mostDumps)}
 }
 
 // keepGone is how many threads are remembered after their exit, since samples may
@@ -96,8 +87,7 @@ const keepGone = 4096
 const (
 	manyMappings = 1024 // of a process; the kernel allows 65530
 	manyObjects  = 8192
-	manyFiles    = 8192 // whose build-ids are remembered
-	mostDumps    = 32   // jitdump files that are read at a time
+	mostDumps    = 32 // jitdump files that are read at a time
 )
 
 func newTracker(objects *unwind.Objects) *tracker {
@@ -273,15 +263,21 @@ func (t *tracker) exit(pid, tid int32) {
 
 // mapped is PERF_RECORD_MMAP2. It reports whether what lies there may soon be out of reach: code that is no file's, and files
 // that were not known before or that have another name here.
-func (t *tracker) mapped(r *perfdata.Mmap) bool {
+func (t *tracker) mapped(r *perfdata.Mmap, f *mapped.Found) bool {
 	if !r.Exec {
 		t.place(r.PID, r.Addr, r.Len, r.PgOff, nil)
 		return false
 	}
-	before := len(t.known)
-	o := t.object(r.PID, string(r.Name), r.BuildID, inode{r.Inode, r.Generation}, r.Addr, r.Addr+r.Len)
+	before := len(t.Known)
+	m := mappingOf(r)
+	o := t.object(&m, f)
 	t.place(r.PID, r.Addr, r.Len, r.PgOff, o)
-	return o.IsAnonymous() || len(t.known) != before || t.files[o] != nil
+	return o.IsAnonymous() || len(t.Known) != before || t.Open[o] != nil
+}
+
+// mappingOf returns what a record says of a mapping.
+func mappingOf(r *perfdata.Mmap) procfs.Mapping {
+	return procfs.Mapping{Start: r.Addr, End: r.Addr + r.Len, Offset: r.PgOff, Name: string(r.Name), Inode: r.Inode, Exec: r.Exec}
 }
 
 // place puts an object into an address space. What is there already stays as it is:
@@ -321,28 +317,42 @@ func (t *tracker) trimMappings(pid int32, p *process) {
 	if err != nil || len(list) == 0 {
 		return
 	}
+	of := t.origin(pid)
 	t.all.Clear(pid)
 	p.space, p.maps, p.sampledMaps = t.newSpace(), nil, nil // the addresses of some may come to mean something else
 	for _, m := range list {
 		if m.Exec {
-			t.all.Map(pid, m.Start, m.End-m.Start, m.Offset, t.object(pid, m.Name, t.fileID(pid, m), t.generation(m.Name, m.Inode), m.Start, m.End))
+			t.all.Map(pid, m.Start, m.End-m.Start, m.Offset, t.Mapped(of, &m, nil))
 		}
 	}
 	p.listed = t.all.Process(pid).Len()
 }
 
+// origin says where the files of a process are.
+func (t *tracker) origin(pid int32) *mapped.Process {
+	const generations = 3
+	of := &mapped.Process{PID: pid, Read: memoryOf(pid)}
+	for p := t.processes[pid]; p != nil && p.parent > 0 && len(of.Parents) < generations; p = t.processes[p.parent] {
+		of.Parents = append(of.Parents, p.parent)
+	}
+	return of
+}
+
+// object returns the object of a mapping with this file.
+func (t *tracker) object(m *procfs.Mapping, f *mapped.Found) *unwind.Object {
+	if len(t.Known) >= t.most {
+		t.forget()
+	}
+	return t.Object(m, f)
+}
+
 // forget drops the objects that no walk has needed and no process has mapped.
 func (t *tracker) forget() {
-	mapped := t.mappedNow()
-	kept := t.objects.Forget(func(o *unwind.Object) bool { return mapped[o] || isDump(o) || t.files[o] != nil })
-	maps.DeleteFunc(t.known, func(_ objectKey, o *unwind.Object) bool { return !kept[o] })
-	maps.DeleteFunc(t.latest, func(k objectKey, generation uint64) bool {
-		k.inode.generation = generation
-		return t.known[k] == nil
-	})
+	inUse := t.mappedNow()
+	kept := t.Objects.Forget(func(o *unwind.Object) bool { return inUse[o] || isDump(o) || t.Open[o] != nil })
+	maps.DeleteFunc(t.Known, func(_ mapped.Identity, o *unwind.Object) bool { return !kept[o] })
 	maps.DeleteFunc(t.frameAddrs, func(o *unwind.Object, _ []uint64) bool { return !kept[o] })
-	maps.DeleteFunc(t.tried, func(o *unwind.Object, _ int32) bool { return !kept[o] })
-	t.most = max(manyObjects, 2*len(t.known))
+	t.most = max(manyObjects, 2*len(t.Known))
 }
 
 // readProcess reads the mappings and threads of a process that was there before, or of
@@ -352,21 +362,21 @@ func (t *tracker) readProcess(pid int32) {
 	if err != nil || len(list) == 0 {
 		return
 	}
-	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", procfs.Living(pid)))
 	if i := slices.IndexFunc(list, func(m procfs.Mapping) bool { return err == nil && m.Exec && m.Name == exe }); i > 0 {
 		list[0], list[i] = list[i], list[0] // the program is what is mapped first
 	}
+	of := t.origin(pid)
 	for _, m := range list {
 		if !m.Exec && t.onMap == nil {
 			continue
 		}
-		id := t.fileID(pid, m)
+		f := t.Find(of, &m, time.Time{})
 		if m.Exec {
-			o := t.object(pid, m.Name, id, t.generation(m.Name, m.Inode), m.Start, m.End)
-			t.place(pid, m.Start, m.End-m.Start, m.Offset, o)
+			t.place(pid, m.Start, m.End-m.Start, m.Offset, t.object(&m, &f))
 		}
 		if t.onMap != nil {
-			t.onMap(pid, m, id)
+			t.onMap(pid, m, f.BuildID())
 		}
 	}
 	t.process(pid).known = true
@@ -402,7 +412,7 @@ func (t *tracker) readThreads(pid int32) {
 // readAgain reads the mappings of all processes, after records were lost.
 func (t *tracker) readAgain() {
 	for pid, p := range t.processes {
-		if p.exited {
+		if p.exited && !p.lingers {
 			continue
 		}
 		if errors.Is(unix.Kill(int(pid), 0), unix.ESRCH) {
@@ -411,105 +421,6 @@ func (t *tracker) readAgain() {
 			t.readProcess(pid)
 		}
 	}
-}
-
-// object returns the object of a mapping. It is of the mount namespace, and below the root
-// folder, of its process: where this process finds another file under its name, or none,
-// the right one is opened while it can be.
-func (t *tracker) object(pid int32, name string, buildID []byte, of inode, start, end uint64) *unwind.Object {
-	if len(buildID) > 0 {
-		of = inode{} // then it does not matter
-	}
-	if of.generation != 0 {
-		t.latest[objectKey{name: name, inode: inode{number: of.number}}] = of.generation
-	}
-	k := objectKey{name, string(buildID), of}
-	o := t.known[k]
-	if o == nil || o.IsFile() && o.Path() == "" && t.tried[o] != pid { // that process may have ended too early
-		if len(t.known) >= t.most {
-			t.forget()
-		}
-		delete(t.tried, o)
-		o = t.findObject(pid, name, buildID, of, start, end)
-		if t.known[k] = o; o.Path() == "" {
-			t.tried[o] = pid
-		}
-	}
-	return o
-}
-
-func (t *tracker) findObject(pid int32, name string, buildID []byte, of inode, start, end uint64) *unwind.Object {
-	o := t.objects.Object(name, buildID)
-	if !o.IsFile() {
-		return o
-	}
-	here := o.Path() != ""
-	if here && len(buildID) == 0 && of.number != 0 {
-		st, err := os.Stat(o.Path())
-		here = err == nil && st.Sys().(*syscall.Stat_t).Ino == of.number
-	}
-	ways := t.ways(pid, name, start, end)
-	if here && t.replaces(name, buildID, of) {
-		ways = append(ways, func() (*os.File, error) { return regular.Open(name) }) // the process may have ended
-	} else if here {
-		return o
-	}
-	if len(t.files) >= MostFiles() {
-		return o
-	}
-	for _, open := range append(ways, t.elders(pid, name, buildID)...) {
-		f, err := open()
-		if err != nil {
-			continue
-		}
-		there := t.objects.At(name, buildID, fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
-		st, err := f.Stat()
-		if err == nil && there.Path() != "" && (of.number == 0 || st.Sys().(*syscall.Stat_t).Ino == of.number) {
-			t.files[there] = f
-			return there
-		}
-		t.objects.Forget(func(o *unwind.Object) bool { return o != there }) // the next file may get this descriptor
-		f.Close()
-	}
-	return o
-}
-
-// ways returns how the file of a mapping may be opened: by its name as the process sees it, which may
-// have put anything there since, as what is mapped there, as what is executed.
-func (t *tracker) ways(pid int32, name string, start, end uint64) []func() (*os.File, error) {
-	proc := fmt.Sprintf("/proc/%d", pid)
-	return []func() (*os.File, error){
-		func() (*os.File, error) { return regular.OpenBelow(proc+"/root", name) },
-		func() (*os.File, error) { return regular.Open(mapFile(pid, start, end)) },
-		func() (*os.File, error) { return regular.Open(proc + "/exe") },
-	}
-}
-
-// mapFile is the path of the file that is mapped at addresses: proc_pid_map_files(5).
-func mapFile(pid int32, start, end uint64) string {
-	return fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, start, end)
-}
-
-// errOther says that a file is another one.
-var errOther = errors.New("has another build-id")
-
-// elders returns the same for a process that may have ended: those that it comes from often see the same files.
-func (t *tracker) elders(pid int32, name string, buildID []byte) (list []func() (*os.File, error)) {
-	const generations = 3
-	for p := t.processes[pid]; p != nil && p.parent > 0 && len(list) < generations && len(buildID) > 0; p = t.processes[p.parent] {
-		list = append(list, func() (*os.File, error) {
-			f, err := regular.OpenBelow(fmt.Sprintf("/proc/%d/root", p.parent), name)
-			if err != nil {
-				return nil, err
-			}
-			if id, err := abi.BuildID(f); err != nil || !bytes.Equal(id, bytes.TrimRight(buildID, "\x00")) {
-				f.Close()
-				return nil, errOther
-			}
-			return f, nil
-		})
-	}
-	return list
 }
 
 // MostFiles returns how many files a recording keeps open to read code, and how many to read names. Processes may map any
@@ -521,11 +432,4 @@ func MostFiles() int {
 		return fallback
 	}
 	return int(min(l.Cur, 1<<20)) / part
-}
-
-// close closes the files that were kept open.
-func (t *mappedFiles) close() {
-	for _, f := range t.files {
-		f.Close()
-	}
 }

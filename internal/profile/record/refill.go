@@ -3,10 +3,12 @@
 package record
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/internal/files/procfs"
 
 	"golang.org/x/sys/unix"
 )
@@ -174,8 +176,11 @@ func (u *unwinder) readRest(c *copied, o *outer) (f frameStack, ok bool) {
 
 // readMemory reads memory of a process into b, and returns the number of bytes read.
 func readMemory(pid int32, addr uint64, b []byte) int {
-	local := []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}}
-	n, err := unix.ProcessVMReadv(int(pid), local, []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}, 0)
+	local, remote := []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}}, []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}
+	n, err := unix.ProcessVMReadv(int(pid), local, remote, 0)
+	if errors.Is(err, unix.ESRCH) { // of the first thread, which may have ended before others
+		n, err = unix.ProcessVMReadv(int(procfs.Living(pid)), local, remote, 0)
+	}
 	if err != nil {
 		return 0
 	}

@@ -69,7 +69,7 @@ func (s *Session) Rest() {
 	t := s.tracker
 	s.unwinder.walker.Forget(func(*unwind.Object) bool { return true })
 	s.part.table.metIn(nil, t.frameAddrs)
-	for _, o := range t.known {
+	for _, o := range t.Known {
 		if o.Needed() {
 			o.Release(t.frameAddrs[o])
 		}
@@ -89,7 +89,7 @@ func (s *Session) releaseOne(o *unwind.Object) {
 		s.part.counts.Released++
 	}
 	done := func() {}
-	if f := t.files[o]; f != nil && (!named || s.opt.Left != nil) {
+	if f := t.Open[o]; f != nil && (!named || s.opt.Left != nil) {
 		t.dropFile(o)
 		done = func() {
 			o.Leave()
@@ -121,8 +121,8 @@ func (t *Table) metIn(which map[*unwind.Object]bool, met map[*unwind.Object][]ui
 // idle returns the objects of which something is kept, and that no process has mapped any more.
 func (t *tracker) idle(now time.Time) (list []*unwind.Object) {
 	mapped, since := t.mappedNow(), make(map[*unwind.Object]time.Time)
-	for _, o := range t.known {
-		if mapped[o] || isDump(o) || !o.Needed() && t.files[o] == nil {
+	for _, o := range t.Known {
+		if mapped[o] || isDump(o) || !o.Needed() && t.Open[o] == nil {
 			continue
 		}
 		if at, ok := t.unmapped[o]; ok {
@@ -163,7 +163,7 @@ func (t *tracker) idleTime(o *unwind.Object) (time.Duration, int64) {
 	if info == nil {
 		return idleTimeOther, 0
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Dev == t.root && t.files[o] == nil {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Dev == t.root && t.Open[o] == nil {
 		return idleTime, info.Size()
 	}
 	return idleTimeOther, info.Size()
@@ -225,14 +225,14 @@ func (t *tracker) drop(id int32) {
 
 // dropFile forgets an object whose file is about to be closed.
 func (t *tracker) dropFile(o *unwind.Object) *os.File {
-	f := t.files[o]
-	delete(t.files, o)
+	f := t.Open[o]
+	delete(t.Open, o)
 	delete(t.frameAddrs, o)
-	for k, other := range t.known {
+	for k, other := range t.Known {
 		if other == o {
-			delete(t.known, k)
+			delete(t.Known, k)
 		}
 	}
-	t.objects.Forget(func(other *unwind.Object) bool { return other != o })
+	t.Objects.Forget(func(other *unwind.Object) bool { return other != o })
 	return f
 }

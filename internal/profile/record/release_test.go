@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
+	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/internal/testing/unwindtest"
 	"github.com/ehasm/ehasm/perfdata"
@@ -47,6 +48,13 @@ fn %i
 	require.NoError(t, err, "%s", out)
 }
 
+// mappingAt returns a mapping of the file at a path.
+func mappingAt(t *testing.T, path string) procfs.Mapping {
+	var st syscall.Stat_t
+	require.NoError(t, syscall.Stat(path, &st))
+	return procfs.Mapping{Name: path, Inode: st.Ino}
+}
+
 // TestRelease has many processes, one after the other, each with its own file that is gone afterwards. What is kept
 // of each is what the profile needs.
 func TestRelease(t *testing.T) {
@@ -74,7 +82,7 @@ func TestRelease(t *testing.T) {
 		path := fmt.Sprintf("%s.%d", file, i)
 		require.NoError(t, os.Link(file, path))
 		tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("x"), Exec: true})
-		o := tr.object(pid, path, nil, inode{}, 0, 0)
+		o := objectAt(tr, pid, mappingAt(t, path))
 		tr.place(pid, 0x10000, 0x100000, 0, o)
 		_, maps := tr.sampled(pid)
 		names.Foresee(o)
@@ -134,7 +142,7 @@ func TestReleaseAgain(t *testing.T) {
 	for i := range int32(4) {
 		pid := 1<<30 + i
 		tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("x"), Exec: true})
-		o := tr.object(pid, file, nil, inode{}, 0, 0)
+		o := objectAt(tr, pid, mappingAt(t, file))
 		if was != nil {
 			assert.Same(t, was, o)
 			assert.False(t, o.Needed())
@@ -167,7 +175,7 @@ func TestIdleTime(t *testing.T) {
 	var st syscall.Stat_t
 	require.NoError(t, syscall.Stat(file, &st))
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
-	o := tr.object(1<<30, file, nil, inode{}, 0, 0)
+	o := objectAt(tr, gone, mappingAt(t, file))
 	is := func(want time.Duration) {
 		t.Helper()
 		got, size := tr.idleTime(o)
@@ -179,7 +187,7 @@ func TestIdleTime(t *testing.T) {
 	tr.root++
 	is(idleTimeOther)
 	tr.root = st.Dev
-	tr.files[o] = os.Stdin // the file is in another mount namespace
+	tr.Open[o] = os.Stdin // the file is in another mount namespace
 	is(idleTimeOther)
 }
 

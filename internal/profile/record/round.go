@@ -5,7 +5,7 @@ package record
 import (
 	"time"
 
-	"github.com/ehasm/ehasm/internal/files/procfs"
+	"github.com/ehasm/ehasm/internal/profile/mapped"
 	"github.com/ehasm/ehasm/internal/profile/perfevent"
 	"github.com/ehasm/ehasm/perfdata"
 
@@ -90,15 +90,15 @@ func threadTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// identify adds the build-id to a mapping that the kernel has written without, and returns the record with it. The
-// record is of the file as the process sees it now.
-func (s *Session) identify(m *perfdata.Mmap, raw []byte) []byte {
-	id := s.tracker.fileID(m.PID, procfs.Mapping{Start: m.Addr, End: m.Addr + m.Len, Name: string(m.Name), Inode: m.Inode})
+// identify finds the file of a mapping, as the process sees it now, and adds its build-id to the record: the kernel has
+// written that without.
+func (s *Session) identify(m *perfdata.Mmap, raw []byte, at uint64) (mapped.Found, []byte) {
+	mapping := mappingOf(m)
+	f := s.tracker.Find(s.tracker.origin(m.PID), &mapping, s.clock.wall(at))
 	if s.opt.Raw != nil {
-		raw = rawWithBuildID(raw, id)
+		raw = rawWithBuildID(raw, f.BuildID())
 	}
-	m.BuildID = id
-	return raw
+	return f, raw
 }
 
 // handle takes a record of a ring.
@@ -109,8 +109,9 @@ func (s *Session) handle(ring int, raw []byte) {
 		s.part.counts.Bad++
 		return
 	}
-	if m, ok := rec.(*perfdata.Mmap); ok && m.Type == perfdata.TypeMmap2 && m.Mode() == perfdata.ModeUser {
-		raw = s.identify(m, raw)
+	var file mapped.Found
+	if m, ok := rec.(*perfdata.Mmap); ok && m.Type == perfdata.TypeMmap2 && m.Mode() == perfdata.ModeUser && (m.Exec || s.opt.Raw != nil) {
+		file, raw = s.identify(m, raw, from.event.Time(raw))
 	}
 	if r, ok := rec.(*perfdata.Sample); ok && s.foreign(r) {
 		return
@@ -127,7 +128,7 @@ func (s *Session) handle(ring int, raw []byte) {
 			s.sample(r, raw, &s.rings.ahead[ring])
 		}
 	case *perfdata.Mmap:
-		if r.Mode() == perfdata.ModeUser && s.tracker.mapped(r) {
+		if r.Mode() == perfdata.ModeUser && s.tracker.mapped(r, &file) {
 			s.pace.moving = from.event.Time(raw) + movingTime
 		}
 	case *perfdata.Comm:

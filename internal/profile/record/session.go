@@ -305,5 +305,5 @@ func (s *Session) Size() int { return s.part.table.size() }
 // Close closes the events and rings.
 func (s *Session) Close() {
 	s.open.close()
-	s.tracker.close()
+	s.tracker.Close()
 }

@@ -1,0 +1,135 @@
+//go:build linux
+
+package mapped
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/files/procfs"
+	"github.com/ehasm/ehasm/internal/files/regular"
+)
+
+// Found is the file of a mapping. The zero value says that it was not found.
+type Found struct {
+	way     way
+	version version
+	elfFile
+}
+
+// BuildID returns the build-id of the file; nil: it has none, or was not found.
+func (f *Found) BuildID() []byte { return f.buildID }
+
+// version is a file with its contents. The zero value says that the file was not found.
+type version struct {
+	dev, inode        uint64
+	size              int64
+	modified, changed syscall.Timespec
+}
+
+func versionOf(st *syscall.Stat_t) version {
+	return version{st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}
+}
+
+// elfFile is what is remembered of the contents of files.
+type elfFile struct {
+	isELF   bool
+	buildID []byte // nil: it has none
+}
+
+// manyFiles is how many files' contents are remembered.
+const manyFiles = 8192
+
+// way is how the file of a mapping may be opened.
+type way struct {
+	root, path string // path is below root, which no link may lead out of
+	mapped     bool   // it leads to what is mapped, whatever its number
+}
+
+func (w *way) open() (*os.File, error) {
+	if w.root != "" {
+		return regular.OpenBelow(w.root, w.path)
+	}
+	return regular.Open(w.path)
+}
+
+// Process is what mappings are of.
+type Process struct {
+	PID     int32
+	Parents []int32                         // the nearest first
+	Read    func(addr uint64, b []byte) int // its memory
+}
+
+// ways returns how the file of a mapping may be opened: as what is mapped there, by its name as the process sees it, which
+// may have put anything there since, by its name here, as what is executed, and by its name as those see it that the process
+// comes from, as it may have ended.
+func (p *Process) ways(m *procfs.Mapping) []way {
+	of := procfs.Living(p.PID)
+	link := fmt.Sprintf("/proc/%d/map_files/%x-%x", of, m.Start, m.End) // proc_pid_map_files(5)
+	name, err := os.Readlink(link)
+	list := []way{
+		{path: link, mapped: err == nil && (name == m.Name || name == m.Name+procfs.Deleted)},
+		{root: fmt.Sprintf("/proc/%d/root", of), path: m.Name},
+		{path: m.Name},
+		{path: fmt.Sprintf("/proc/%d/exe", of)},
+	}
+	for _, pid := range p.Parents {
+		list = append(list, way{root: fmt.Sprintf("/proc/%d/root", pid), path: m.Name})
+	}
+	return list
+}
+
+// Find finds the file of a mapping, which was made at a time; zero: at an unknown one.
+func (fs *Files) Find(p *Process, m *procfs.Mapping, made time.Time) Found {
+	if m.Inode == 0 || !strings.HasPrefix(m.Name, "/") {
+		return Found{}
+	}
+	for _, w := range p.ways(m) {
+		var st syscall.Stat_t
+		// A link may lead out of the process's root here; then the number is another one, or the file the same.
+		if syscall.Stat(w.root+w.path, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG {
+			continue
+		}
+		contents, known := fs.contents[versionOf(&st)]
+		if !known || st.Ino != m.Inode && !w.mapped {
+			f, err := w.open()
+			if err != nil {
+				continue
+			}
+			var ok bool
+			st, contents, ok = fs.read(f, p, m, w.mapped)
+			f.Close()
+			if !ok {
+				continue
+			}
+		}
+		v := versionOf(&st)
+		if written := time.Unix(v.modified.Unix()); !made.IsZero() && written.After(made) && written.Before(time.Now()) {
+			continue // after it was mapped
+		}
+		return Found{w, v, contents}
+	}
+	return Found{}
+}
+
+// read reads what is remembered of a file, if it is the one that is mapped: by its number or, as some file systems (overlayfs,
+// btrfs) number a file otherwise than the kernel does, by the memory.
+func (fs *Files) read(f *os.File, p *Process, m *procfs.Mapping, mapped bool) (st syscall.Stat_t, e elfFile, ok bool) {
+	if err := syscall.Fstat(int(f.Fd()), &st); err != nil {
+		return st, e, false
+	}
+	if st.Ino != m.Inode && !mapped && m.Compare(f, p.Read) != procfs.Equal {
+		return st, e, false
+	}
+	id, err := abi.BuildID(f)
+	e = elfFile{err == nil, id}
+	if len(fs.contents) >= manyFiles {
+		clear(fs.contents)
+	}
+	fs.contents[versionOf(&st)] = e
+	return st, e, true
+}
