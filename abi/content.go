@@ -1,6 +1,7 @@
 package abi
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,39 +10,98 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// ErrNoContent is wrapped by the errors of Content.Of: the object does not have the
+// ErrNoContent is wrapped by the errors of ReadPart: the object does not have the
 // bytes in question, or they may differ in memory.
 var ErrNoContent = errors.New("no such bytes in the object's read-only segments")
 
-// Content identifies an object without a build-id by the bytes of its image from
-// which its unwind tables come. Size 0 means that nothing is known.
-type Content struct {
+// ErrMismatch is wrapped by the errors of Note.Check: an eh_elf was made from another object.
+var ErrMismatch = errors.New("eh_elf of another object")
+
+// Part is a range of an object's image with the hash of its bytes.
+type Part struct {
 	Low  uint64 // link-time address of the first byte
-	Size uint64 // bytes
+	Size uint64 // bytes, not 0
 	Hash uint64 // XXH64 of them, seed 0
 }
 
-// Of returns the content of the same range in the object that r reads. One readable
+// Content identifies an object by those parts of its image that the rows and sites of its eh_elf are read from, at most
+// MaxParts. An empty one is no object's.
+type Content []Part
+
+// MaxParts is how many parts a Content has at most.
+const MaxParts = 8
+
+// ReadPart returns the part of size bytes at low of the object that r reads. One readable
 // PT_LOAD that is not writable must map the whole range from the file, so that file and
-// memory agree. Of reads only the headers and the range.
-func (c Content) Of(r io.ReaderAt) (Content, error) {
-	off, err := c.offset(r)
+// memory agree. ReadPart reads only the headers and the range.
+func ReadPart(r io.ReaderAt, low, size uint64) (Part, error) {
+	headers, err := programHeaders(r)
 	if err != nil {
-		return Content{}, err
+		return Part{}, err
+	}
+	return readPart(r, headers, low, size)
+}
+
+func readPart(r io.ReaderAt, headers []programHeader, low, size uint64) (Part, error) {
+	off, err := offset(headers, low, size)
+	if err != nil {
+		return Part{}, err
 	}
 	h := xxhash.New()
-	n, err := io.Copy(h, io.NewSectionReader(r, int64(off), int64(c.Size)))
+	n, err := io.Copy(h, io.NewSectionReader(r, int64(off), int64(size)))
 	if err != nil {
-		return Content{}, fmt.Errorf("reading %#x bytes at %#x: %w", c.Size, off, err)
+		return Part{}, fmt.Errorf("reading %#x bytes at %#x: %w", size, off, err)
 	}
-	if uint64(n) != c.Size {
-		return Content{}, fmt.Errorf("%w: the file ends at %#x", ErrNoContent, off+uint64(n))
+	if uint64(n) != size {
+		return Part{}, fmt.Errorf("%w: the file ends at %#x", ErrNoContent, off+uint64(n))
 	}
-	return Content{Low: c.Low, Size: c.Size, Hash: h.Sum64()}, nil
+	return Part{Low: low, Size: size, Hash: h.Sum64()}, nil
+}
+
+// Check returns an error that wraps ErrMismatch unless the eh_elf with this note was made from the object that r reads:
+// they have the same build-id, or none, and the same bytes in each part of the content. A build-id alone proves nothing:
+// who makes a file chooses it, and tools that rewrite files keep it.
+func (n *Note) Check(r io.ReaderAt) error {
+	if r == nil {
+		return fmt.Errorf("%w: no object to compare with", ErrMismatch)
+	}
+	id, err := BuildID(r)
+	if err != nil {
+		return fmt.Errorf("%w: the object: %w", ErrMismatch, err)
+	}
+	if !bytes.Equal(n.BuildID, id) {
+		return fmt.Errorf("%w: made from build-id %s, object has %s", ErrMismatch, idString(n.BuildID), idString(id))
+	}
+	if len(n.Content) == 0 {
+		return fmt.Errorf("%w: it does not say of which content; make it again", ErrMismatch)
+	}
+	headers, err := programHeaders(r)
+	if err != nil {
+		return fmt.Errorf("%w: the object: %w", ErrMismatch, err)
+	}
+	for _, want := range n.Content {
+		got, err := readPart(r, headers, want.Low, want.Size)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrMismatch, err)
+		}
+		if got != want {
+			return fmt.Errorf("%w: other content: XXH64 of %#x bytes at %#x is %#x, of the object it was made from %#x",
+				ErrMismatch, got.Size, got.Low, got.Hash, want.Hash)
+		}
+	}
+	return nil
+}
+
+// idString returns a build-id in hexadecimal digits, for messages.
+func idString(id []byte) string {
+	if len(id) == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%x", id)
 }
 
 // TableKey returns the number by which a cache finds the eh_elf of an object without a build-id: the XXH64 of the segment
-// PT_GNU_EH_FRAME, the search table of .eh_frame. Objects with the same key may differ: Content tells them apart.
+// PT_GNU_EH_FRAME, the search table of .eh_frame. Objects with the same key may differ: Note.Check tells them apart.
 func TableKey(r io.ReaderAt) (uint64, error) {
 	const ptGNUEHFrame = 0x6474e550
 	headers, err := programHeaders(r)
@@ -50,8 +110,8 @@ func TableKey(r io.ReaderAt) (uint64, error) {
 	}
 	for _, p := range headers {
 		if p.kind == ptGNUEHFrame {
-			c, err := Content{Low: p.addr, Size: p.memsz}.Of(r)
-			return c.Hash, err
+			part, err := readPart(r, headers, p.addr, p.memsz)
+			return part.Hash, err
 		}
 	}
 	return 0, fmt.Errorf("%w: no PT_GNU_EH_FRAME", ErrNoContent)
@@ -89,18 +149,14 @@ func programHeaders(r io.ReaderAt) ([]programHeader, error) {
 	return headers, nil
 }
 
-// offset returns the file offset of the range.
-func (c Content) offset(r io.ReaderAt) (uint64, error) {
+// offset returns the file offset of a range of the image.
+func offset(headers []programHeader, low, size uint64) (uint64, error) {
 	const ptLoad, pfW, pfR = 1, 2, 4
-	headers, err := programHeaders(r)
-	if err != nil {
-		return 0, err
-	}
 	for _, p := range headers {
-		if p.kind == ptLoad && p.flags&(pfR|pfW) == pfR && c.Size > 0 && c.Low >= p.addr &&
-			c.Low-p.addr <= p.filesz && c.Size <= p.filesz-(c.Low-p.addr) && p.off < 1<<62 && p.filesz < 1<<62 {
-			return p.off + c.Low - p.addr, nil
+		if p.kind == ptLoad && p.flags&(pfR|pfW) == pfR && size > 0 && low >= p.addr &&
+			low-p.addr <= p.filesz && size <= p.filesz-(low-p.addr) && p.off < 1<<62 && p.filesz < 1<<62 {
+			return p.off + low - p.addr, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: %#x bytes at %#x", ErrNoContent, c.Size, c.Low)
+	return 0, fmt.Errorf("%w: %#x bytes at %#x", ErrNoContent, size, low)
 }

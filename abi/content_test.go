@@ -17,7 +17,7 @@ import (
 func TestNote(t *testing.T) {
 	note := abi.Note{
 		Version: abi.Version, Flags: abi.FlagPacked, Low: 1, High: 2, Ranges: 3, Rows: 4,
-		BuildID: []byte{}, FileSize: 5, Content: abi.Content{Low: 6, Size: 7, Hash: 1<<63 + 8},
+		BuildID: []byte{}, FileSize: 5, Content: abi.Content{{Low: 6, Size: 7, Hash: 1<<63 + 8}, {Low: 9, Size: 1}},
 	}
 	b := note.Bytes()
 	require.Zero(t, len(b)%8)
@@ -26,13 +26,24 @@ func TestNote(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, note, got)
 	}
-	note.Content = abi.Content{}
-	for cut := range 24 {
-		got, err := abi.ParseNote(b[:len(b)-1-cut])
-		require.NoError(t, err)
-		require.Equal(t, note, got, "without %d bytes", cut+1)
+	const part = 24
+	for _, want := range []abi.Content{note.Content, note.Content[:1], nil, nil} { // the last: earlier releases wrote no part
+		note.Content = want
+		for range part {
+			b = b[:len(b)-1]
+			got, err := abi.ParseNote(b)
+			require.NoError(t, err)
+			require.Equal(t, note, got)
+		}
 	}
-	_, err := abi.ParseNote(b[:len(b)-25])
+	_, err := abi.ParseNote(b[:len(b)-1])
+	require.ErrorIs(t, err, abi.ErrBadNote)
+
+	note.Content = make(abi.Content, abi.MaxParts+1)
+	for i := range note.Content {
+		note.Content[i].Size = 1
+	}
+	_, err = abi.ParseNote(note.Bytes())
 	require.ErrorIs(t, err, abi.ErrBadNote)
 }
 
@@ -60,32 +71,57 @@ func elf64() []byte {
 	return b
 }
 
-func TestContent(t *testing.T) {
+func TestReadPart(t *testing.T) {
 	file := elf64()
-	for _, c := range []abi.Content{{Low: 0x1000, Size: 0x100}, {Low: 0x1003, Size: 1}, {Low: 0x10ff, Size: 1}} {
-		got, err := c.Of(bytes.NewReader(file))
+	for _, c := range []abi.Part{{Low: 0x1000, Size: 0x100}, {Low: 0x1003, Size: 1}, {Low: 0x10ff, Size: 1}} {
+		got, err := abi.ReadPart(bytes.NewReader(file), c.Low, c.Size)
 		require.NoError(t, err)
 		off := 0x200 + c.Low - 0x1000
 		c.Hash = xxhash.Sum64(file[off : off+c.Size])
 		require.Equal(t, c, got)
-		again, err := got.Of(bytes.NewReader(file))
-		require.NoError(t, err)
-		require.Equal(t, got, again)
 	}
-	for name, c := range map[string]abi.Content{
+	for name, c := range map[string]abi.Part{
 		"nothing": {Low: 0x1000}, "before": {Low: 0xfff, Size: 2}, "behind": {Low: 0x1000, Size: 0x101},
 		"elsewhere": {Low: 0x5000, Size: 1},
 		"wraps":     {Low: 0x1001, Size: 1<<64 - 1}, "may be written": {Low: 0x2000, Size: 1},
 		"end": {Low: 0x1100, Size: 1},
 	} {
-		_, err := c.Of(bytes.NewReader(file))
+		_, err := abi.ReadPart(bytes.NewReader(file), c.Low, c.Size)
 		require.ErrorIs(t, err, abi.ErrNoContent, name)
 	}
-	whole := abi.Content{Low: 0x1000, Size: 0x100}
 	for n := range 0x300 { // cut anywhere
-		_, err := whole.Of(bytes.NewReader(file[:n]))
+		_, err := abi.ReadPart(bytes.NewReader(file[:n]), 0x1000, 0x100)
 		require.Error(t, err, "%#x bytes", n)
 	}
-	_, err := whole.Of(strings.NewReader(strings.Repeat("x", 5000)))
+	_, err := abi.ReadPart(strings.NewReader(strings.Repeat("x", 5000)), 0x1000, 0x100)
 	require.ErrorIs(t, err, abi.ErrNoContent)
+}
+
+// TestNoteCheck: each part counts, and so does the build-id; what is unknown is no object's.
+func TestNoteCheck(t *testing.T) {
+	file := elf64()
+	read := func(low, size uint64) abi.Part {
+		p, err := abi.ReadPart(bytes.NewReader(file), low, size)
+		require.NoError(t, err)
+		return p
+	}
+	note := abi.Note{Content: abi.Content{read(0x1000, 0x10), read(0x1080, 0x10)}}
+	require.NoError(t, note.Check(bytes.NewReader(file)))
+	for at := range len(file) {
+		other := bytes.Clone(file)
+		other[at] ^= 1
+		in := at >= 0x200 && at < 0x210 || at >= 0x280 && at < 0x290
+		if err := note.Check(bytes.NewReader(other)); in {
+			require.ErrorIs(t, err, abi.ErrMismatch, "%#x", at)
+		} else if at >= 0x200 {
+			require.NoError(t, err, "%#x", at)
+		}
+	}
+	require.ErrorIs(t, note.Check(nil), abi.ErrMismatch)
+	require.ErrorIs(t, note.Check(bytes.NewReader(file[:0x250])), abi.ErrMismatch, "cut")
+	require.ErrorIs(t, note.Check(strings.NewReader("")), abi.ErrMismatch)
+	note.BuildID = []byte{1}
+	require.ErrorIs(t, note.Check(bytes.NewReader(file)), abi.ErrMismatch, "build-id")
+	note.BuildID, note.Content = nil, nil
+	require.ErrorIs(t, note.Check(bytes.NewReader(file)), abi.ErrMismatch, "nothing is known")
 }

@@ -86,10 +86,12 @@ func headerValues() []struct {
 		offset("eh_elf_note_t", "rows", 28),
 		offset("eh_elf_note_t", "build_id_size", 32),
 
-		size("eh_elf_content_t", unsafe.Sizeof(abi.Content{})),
-		offset("eh_elf_content_t", "low", unsafe.Offsetof(abi.Content{}.Low)),
-		offset("eh_elf_content_t", "size", unsafe.Offsetof(abi.Content{}.Size)),
-		offset("eh_elf_content_t", "hash", unsafe.Offsetof(abi.Content{}.Hash)),
+		{"EH_ELF_MAX_PARTS", abi.MaxParts},
+		size("eh_elf_part_t", unsafe.Sizeof(abi.Part{})),
+		offset("eh_elf_part_t", "low", unsafe.Offsetof(abi.Part{}.Low)),
+		offset("eh_elf_part_t", "size", unsafe.Offsetof(abi.Part{}.Size)),
+		offset("eh_elf_part_t", "hash", unsafe.Offsetof(abi.Part{}.Hash)),
+		{"EH_ELF_NOTE_BUILD_ID + 4 + EH_ELF_NOTE_CONTENT + sizeof(eh_elf_part_t)", int64(len(abi.Note{}.Bytes()))},
 	}
 	for i := range abi.NumRegs {
 		values = append(values, value{"EH_ELF_" + strings.ToUpper(abi.RegName(i)), int64(i)})

@@ -36,15 +36,19 @@ type Note struct {
 	Rows     uint32  // number of distinct rows
 	BuildID  []byte  // the object's NT_GNU_BUILD_ID; empty if it has none
 	FileSize uint64  // size of the object's file in bytes
-	Content  Content // of an object without a build-id; zero in files made before ehasm 0.6.0
+	Content  Content // empty in files made before ehasm 0.11.0, which are no object's
 }
 
-const noteFixed = 4 + 4 + 8 + 8 + 4 + 4 + 4 // up to the bytes of the build-id
+const (
+	noteFixed  = 4 + 4 + 8 + 8 + 4 + 4 + 4 // up to the bytes of the build-id
+	noteUnused = 24                        // where earlier releases had the content of an object without a build-id; zero
+	partSize   = 8 + 8 + 8
+)
 
 // Bytes encodes the desc, little-endian, its length a multiple of 8.
 func (n Note) Bytes() []byte {
 	le := binary.LittleEndian
-	b := make([]byte, 0, noteFixed+len(n.BuildID)+40)
+	b := make([]byte, 0, noteFixed+len(n.BuildID)+16+noteUnused+partSize*(len(n.Content)+1))
 	b = le.AppendUint32(b, n.Version)
 	b = le.AppendUint32(b, n.Flags)
 	b = le.AppendUint64(b, n.Low)
@@ -57,9 +61,13 @@ func (n Note) Bytes() []byte {
 		b = append(b, 0)
 	}
 	b = le.AppendUint64(b, n.FileSize)
-	b = le.AppendUint64(b, n.Content.Low)
-	b = le.AppendUint64(b, n.Content.Size)
-	return le.AppendUint64(b, n.Content.Hash)
+	b = append(b, make([]byte, noteUnused)...)
+	for _, p := range n.Content {
+		b = le.AppendUint64(b, p.Low)
+		b = le.AppendUint64(b, p.Size)
+		b = le.AppendUint64(b, p.Hash)
+	}
+	return append(b, make([]byte, partSize)...) // a part without bytes ends them
 }
 
 // ParseNote decodes the desc of an identity note. It refuses a version it does
@@ -88,8 +96,15 @@ func ParseNote(b []byte) (Note, error) {
 	}
 	n.BuildID = bytes.Clone(b[noteFixed : noteFixed+idLen])
 	n.FileSize = le.Uint64(b[end:])
-	if b = b[end+8:]; len(b) >= 24 {
-		n.Content = Content{Low: le.Uint64(b), Size: le.Uint64(b[8:]), Hash: le.Uint64(b[16:])}
+	for b = b[min(end+8+noteUnused, uint64(len(b))):]; len(b) >= partSize; b = b[partSize:] {
+		part := Part{Low: le.Uint64(b), Size: le.Uint64(b[8:]), Hash: le.Uint64(b[16:])}
+		if part.Size == 0 {
+			break
+		}
+		if len(n.Content) == MaxParts {
+			return n, fmt.Errorf("%w: more than %d parts of content", ErrBadNote, MaxParts)
+		}
+		n.Content = append(n.Content, part)
 	}
 	return n, nil
 }

@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +25,7 @@ type Target struct {
 	Strict bool
 	// Unproven leaves out the proof.
 	Unproven bool
-	// Transient is for files that this process alone uses: no digest of an object without a build-id is taken.
+	// Transient is for files that this process alone uses: they do not say which object they are for.
 	Transient bool
 }
 
@@ -40,15 +39,11 @@ type Result struct {
 // Object makes the eh_elf of an object. The error wraps what dwarfcfa.NewObject and dwarfcfa.BuildTable document, is
 // ctx.Err(), or says at which place of the file the proof failed.
 func Object(ctx context.Context, object *dwarfcfa.Object, opt Options, target Target) (*Result, error) {
-	id, err := Identify(object, opt, target)
-	if err != nil {
-		return nil, err
-	}
 	table, err := NewTable(ctx, object, opt, target)
 	if err != nil {
 		return nil, err
 	}
-	return table.Compile(ctx, id)
+	return table.Compile(ctx, Identify(object, opt, target))
 }
 
 // Table is the table that an eh_elf must mean, with what is known of its object.
@@ -112,15 +107,16 @@ func (t *Table) source(ctx context.Context, id *Identity) (elfout.Source, error)
 	if err = firstError(ctx, err); err != nil {
 		return source, err
 	}
-	// Without a build-id, the object is known by the hash of a part of its content. If that part does
-	// not determine what the LSDAs say, the file has no table for exceptions.
-	if len(source.BuildID) == 0 {
-		var all bool
-		source.Content, all, err = t.object.Content(t.contentOf(), table.LSDAs())
+	if !id.target.Transient {
+		var sites bool
+		source.Content, sites, err = t.object.Content(t.Report, table.LSDAs())
+		if err == nil && len(source.Content) == 0 {
+			err = ErrNoContent
+		}
 		if err = firstError(ctx, err); err != nil {
 			return source, err
 		}
-		source.HasSites = source.HasSites && all
+		source.HasSites = source.HasSites && sites // otherwise nothing tells what the LSDAs say
 	}
 	if source.HasSites && table != nil {
 		source.Sites, err = table.Encode()
@@ -137,14 +133,8 @@ func (t *Table) encodedSites() ([]byte, error) {
 	return table.Encode()
 }
 
-// contentOf says by which part of the object's content an object without a build-id is known: where its rows are from, or
-// its code if that has been looked at.
-func (t *Table) contentOf() string {
-	if t.opt.Synth != synth.Off {
-		return dwarfcfa.FromCode
-	}
-	return cmp.Or(t.Report.Source, dwarfcfa.FromCode)
-}
+// ErrNoContent is returned for an object whose eh_elf no reader would accept.
+var ErrNoContent = errors.New("its tables and its code are in segments that may be written: nothing identifies it")
 
 // hasSites reports whether the file has a table for exceptions. Objects whose rows are of .sframe, which says nothing of
 // them, have none.

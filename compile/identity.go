@@ -1,10 +1,7 @@
 package compile
 
 import (
-	"bytes"
-	"crypto/sha256"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -17,24 +14,21 @@ import (
 
 // Identity says from what and with which options an eh_elf is made. A file is up to date if its notes agree.
 type Identity struct {
-	object *dwarfcfa.Object
-	opt    Options
-	target Target
-	sha256 string // of the object's file, if it has no build-id
+	object     *dwarfcfa.Object
+	opt        Options
+	target     Target
+	debugFrame string // the line of the build note; "": the object has none that counts
 }
 
-// Identify returns the identity of an object's eh_elf. It reads all of an object that has no build-id, unless
-// target.Transient; errors are those of reading.
-func Identify(object *dwarfcfa.Object, opt Options, target Target) (*Identity, error) {
+// Identify returns the identity of an object's eh_elf.
+func Identify(object *dwarfcfa.Object, opt Options, target Target) *Identity {
 	id := &Identity{object: object, opt: opt, target: target}
-	if len(object.BuildID()) == 0 && !target.Transient {
-		h := sha256.New()
-		if _, err := io.Copy(h, io.NewSectionReader(object.File(), 0, object.FileSize())); err != nil {
-			return nil, fmt.Errorf("reading: %w", err)
+	if !target.Transient && (opt.Source == dwarfcfa.SourceAuto || opt.Source == dwarfcfa.SourceDebugFrame) {
+		if hash := object.DebugFrameHash(); hash != 0 {
+			id.debugFrame = fmt.Sprintf("%s=%016x", KeyDebugFrame, hash)
 		}
-		id.sha256 = fmt.Sprintf("%x", h.Sum(nil))
 	}
-	return id, nil
+	return id
 }
 
 // name returns the file's name without suffix.
@@ -50,7 +44,7 @@ const (
 	KeyTool       = "tool"        // name and version of the program that made the file
 	KeyObject     = "object"      // name of the object, if the file has another
 	KeyOptions    = "options"     // as Options.String has them
-	KeySHA256     = "sha256"      // of an object without a build-id, hexadecimal
+	KeyDebugFrame = "debug-frame" // XXH64 of .debug_frame, which is not in memory, hexadecimal
 	KeyVerified   = "verified"    // whether the file was proven: true or false
 	KeySource     = "section"     // section that the tables were read from
 	KeyFDEs       = "fdes"        // number of FDEs
@@ -64,8 +58,8 @@ func (id *Identity) note(s Stats) []string {
 	if id.target.Object != "" {
 		lines = append(lines, KeyObject+"="+id.target.Object)
 	}
-	if id.sha256 != "" {
-		lines = append(lines, KeySHA256+"="+id.sha256)
+	if id.debugFrame != "" {
+		lines = append(lines, id.debugFrame)
 	}
 	lines = append(lines,
 		KeyVerified+"="+strconv.FormatBool(s.Verified),
@@ -78,17 +72,17 @@ func (id *Identity) note(s Stats) []string {
 	return lines
 }
 
-// Current reports whether making the file again would change nothing in one that has these notes. With anySize, the size
-// of the object does not count: a build-id outlives strip.
-func (id *Identity) Current(info elfout.Info, anySize bool) bool {
+// Current reports whether a file with these notes means what one would that is made now. It may have rows of a .debug_frame
+// that has been stripped since.
+func (id *Identity) Current(info elfout.Info) bool {
 	n, s := info.Note, StatsOf(info)
 	sites := info.Sites == 0 || info.Sites == abi.SitesVersion // exceptions do not read a table of another version
 	return n.Version == abi.Version && sites &&
-		(anySize || n.FileSize == uint64(id.object.FileSize())) && bytes.Equal(n.BuildID, id.object.BuildID()) &&
 		n.Flags&^(abi.FlagSites|abi.FlagPacked) == id.opt.flags() && // the flags that depend on options
 		MadeWith(info, id.opt) &&
-		(id.sha256 == "" || slices.Contains(info.Build, KeySHA256+"="+id.sha256)) &&
-		(s.Verified || id.target.Unproven) && !(id.target.Strict && len(s.Losses()) > 0)
+		(id.debugFrame == "" || slices.Contains(info.Build, id.debugFrame)) &&
+		(s.Verified || id.target.Unproven) && !(id.target.Strict && len(s.Losses()) > 0) &&
+		n.Check(id.object.File()) == nil
 }
 
 // MadeWith reports whether an eh_elf says that this release made it, with these options.

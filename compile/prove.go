@@ -10,7 +10,6 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/prove"
 )
@@ -32,7 +31,7 @@ func Prove(ctx context.Context, image []byte, object *dwarfcfa.Object) (p Proof,
 	if err != nil {
 		return p, err
 	}
-	if err := ehelf.CheckNote(&info.Note, object.BuildID(), object.File()); err != nil {
+	if err := info.Note.Check(object.File()); err != nil {
 		return p, fmt.Errorf("it was not made from %s: %w", object.Name(), err)
 	}
 	if p.Options, err = parseOptions(info.Build); err != nil {
@@ -63,11 +62,8 @@ func (t *Table) Accept(image []byte, id *Identity) (Stats, error) {
 	}
 	stats := newStats(t.Report, t.Table)
 	stats.Verified = true
-	if !id.Current(info, true) || !slices.Equal(info.Build, id.note(stats)) || info.Soname != id.name()+abi.Suffix {
+	if !id.Current(info) || !slices.Equal(info.Build, id.note(stats)) || info.Soname != id.name()+abi.Suffix {
 		return Stats{}, ErrOther
-	}
-	if err := ehelf.CheckNote(&info.Note, t.object.BuildID(), t.object.File()); err != nil {
-		return Stats{}, err
 	}
 	if _, err := prove.Image(image, t.Table); err != nil {
 		return Stats{}, fmt.Errorf("not proven: %w", err)

@@ -2,81 +2,94 @@ package dwarfcfa
 
 import (
 	"debug/elf"
-	"fmt"
+	"errors"
 	"iter"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/ehasm/ehasm/abi"
 )
 
-// FromCode is the source of a table for which the code was looked at.
-const FromCode = "code"
-
-// Content returns what identifies the object if it has no build-id. source is
-// Report.Source, or FromCode. areas are the addresses of the LSDAs that the eh_elf is made from. Rows from .eh_frame alone
-// are identified by that section and by those that hold the areas. .debug_frame is not in memory, where an unwinder would
-// look; objects whose rows come from it or from code are identified by their largest executable segment. Content
-// returns the zero Content if the object has neither in read-only memory. all reports whether the content determines what
-// the areas say, too.
-func (o *Object) Content(source string, areas iter.Seq[Addr]) (c abi.Content, all bool, err error) {
-	if source == ".eh_frame" {
-		s, err := o.Section(SourceEHFrame)
-		if err != nil {
-			return c, false, err
+// Content returns the parts of the object's image that an eh_elf is made from. These are .eh_frame, the sections that hold
+// the areas (addresses of LSDAs), and .sframe if rows come from it. If by rep rows come from elsewhere, or the section is not
+// in read-only memory, the executable segments are parts, too. They stand in for .debug_frame, which is not in memory, where
+// an unwinder would look. The result is empty if nothing identifies the object. sites reports whether the content determines
+// what the areas say.
+func (o *Object) Content(rep *Report, areas iter.Seq[Addr]) (c abi.Content, sites bool, err error) {
+	add := func(low, size uint64) bool {
+		part, e := abi.ReadPart(o.r, low, size)
+		switch {
+		case e == nil:
+			c = append(c, part)
+		case !errors.Is(e, abi.ErrNoContent):
+			err = e
 		}
-		c = abi.Content{Low: uint64(s.Addr), Size: uint64(s.Size())}
-		if with := o.withAreas(c, areas); o.readOnly(with) {
-			c = with
+		return e == nil
+	}
+	if s, e := o.Section(SourceEHFrame); e == nil {
+		sites = add(uint64(s.Addr), uint64(s.Size())) && c[0].Hash == xxhash.Sum64(s.Data) // the section may lie elsewhere in the file
+	}
+	known := sites && rep.Source == ".eh_frame"
+	if s := o.file.Section(SFrameName); s != nil && rep.Source == SFrameName {
+		known = s.Flags&elf.SHF_ALLOC != 0 && add(s.Addr, s.FileSize)
+	}
+	if low, size, ok := o.around(areas); !ok || size > 0 && !add(low, size) {
+		sites = false
+	}
+	for _, p := range o.file.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && p.Filesz > 0 && (!known || rep.MadeRanges > 0) && !add(p.Vaddr, p.Filesz) {
+			c = nil
+			break
 		}
 	}
-	fromEHFrame := c.Size > 0 && o.readOnly(c)
-	if !fromEHFrame { // a writable or missing .eh_frame cannot identify the object
-		c = o.largestCode()
+	if len(c) > abi.MaxParts {
+		c = nil
 	}
-	if c.Size == 0 {
-		return c, false, nil
+	if err != nil {
+		return nil, false, nameError(o.name, err)
 	}
-	all = fromEHFrame
-	for addr := range areas {
-		all = all && uint64(addr)-c.Low < c.Size
-	}
-	if c, err = c.Of(o.r); err != nil {
-		return c, false, nameError(o.name, fmt.Errorf("content: %w", err))
-	}
-	return c, all, nil
+	return c, sites && c != nil, nil
 }
 
-// withAreas returns the smallest range that holds c and the sections of the LSDAs at areas.
-func (o *Object) withAreas(c abi.Content, areas iter.Seq[Addr]) abi.Content {
-	low, high := c.Low, c.Low+c.Size
-	for addr := range areas {
-		if uint64(addr) >= low && uint64(addr) < high {
+// around returns the smallest range that holds the sections with the addresses, or where there is no section the segments. ok is
+// false if an address is in neither.
+func (o *Object) around(addrs iter.Seq[Addr]) (low, size uint64, ok bool) {
+	high := uint64(0)
+	for a := range addrs {
+		addr := uint64(a)
+		if addr >= low && addr < high {
 			continue
 		}
-		if s := o.holding(addr); s != nil {
-			low, high = min(low, s.Addr), max(high, s.Addr+s.FileSize)
+		start, end := o.extent(addr)
+		if start == end {
+			return 0, 0, false
 		}
+		if high == 0 {
+			low = start
+		}
+		low, high = min(low, start), max(high, end)
 	}
-	return abi.Content{Low: low, Size: high - low}
+	return low, high - low, true
 }
 
-// largestCode returns the range of the largest executable segment, or a zero Content if none is read-only.
-func (o *Object) largestCode() (c abi.Content) {
+// extent returns where the section or segment that holds an address begins and ends, as Contents reads it.
+func (o *Object) extent(addr uint64) (start, end uint64) {
+	if s := o.holding(Addr(addr)); s != nil {
+		return s.Addr, s.Addr + s.FileSize
+	}
 	for _, p := range o.file.Progs {
-		code := abi.Content{Low: p.Vaddr, Size: p.Filesz}
-		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && code.Size > c.Size && o.readOnly(code) {
-			c = code
+		if p.Type == elf.PT_LOAD && addr >= p.Vaddr && addr-p.Vaddr < p.Filesz {
+			return p.Vaddr, p.Vaddr + p.Filesz
 		}
 	}
-	return c
+	return 0, 0
 }
 
-// readOnly reports whether one PT_LOAD that is not writable maps the range from the file.
-func (o *Object) readOnly(c abi.Content) bool {
-	for _, p := range o.file.Progs {
-		if p.Type == elf.PT_LOAD && p.Flags&(elf.PF_R|elf.PF_W) == elf.PF_R && c.Low >= p.Vaddr &&
-			c.Low-p.Vaddr <= p.Filesz && c.Size <= p.Filesz-(c.Low-p.Vaddr) {
-			return true
-		}
+// DebugFrameHash returns the XXH64 of .debug_frame, which is not in memory, or 0 if the object has none that can be read.
+func (o *Object) DebugFrameHash() uint64 {
+	s, err := o.debugFrame()
+	if err != nil || s == nil {
+		return 0
 	}
-	return false
+	return xxhash.Sum64(s.Data)
 }

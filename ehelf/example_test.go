@@ -3,6 +3,7 @@
 package ehelf_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -75,7 +76,12 @@ func exampleFiles() (dir, object, eh string) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	image, err := elfout.New(elfouttest.Tiny(), elfout.Source{Name: "libtiny.so", BuildID: lib.BuildID(), FileSize: 1})
+	part, err := abi.ReadPart(bytes.NewReader(lib.Bytes()), 0, 64) // ehasm build takes the unwind tables
+	if err != nil {
+		log.Fatal(err)
+	}
+	source := elfout.Source{Name: "libtiny.so", BuildID: lib.BuildID(), FileSize: 1, Content: abi.Content{part}}
+	image, err := elfout.New(elfouttest.Tiny(), source)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/files/trust"
@@ -19,7 +20,7 @@ var (
 	// ErrVersion is wrapped if the ABI version of an eh_elf is unknown.
 	ErrVersion = errors.New("unknown eh_elf ABI version")
 	// ErrMismatch is wrapped if an eh_elf was made from another object.
-	ErrMismatch = errors.New("eh_elf of another object")
+	ErrMismatch = abi.ErrMismatch
 	// ErrUnsupportedHost is returned if the code cannot run: on anything but
 	// linux/amd64.
 	ErrUnsupportedHost = errors.New("eh_elfs run on linux/amd64 only")
@@ -69,16 +70,7 @@ func OpenUnchecked(path string) (*Object, error) {
 
 // isFor returns the check of OpenFor.
 func isFor(object io.ReaderAt) func(*abi.Note) error {
-	return func(n *abi.Note) error {
-		if object == nil {
-			return fmt.Errorf("%w: no object to compare with", ErrMismatch)
-		}
-		id, err := abi.BuildID(object)
-		if err != nil {
-			return fmt.Errorf("%w: the object: %w", ErrMismatch, err)
-		}
-		return CheckNote(n, id, object)
-	}
+	return func(n *abi.Note) error { return n.Check(object) }
 }
 
 // open reads the eh_elf with openFile and maps it if check accepts its identity note.
@@ -170,7 +162,7 @@ func (o *Object) Close() error {
 // The build-id in it is the object's.
 func (o *Object) Note() abi.Note {
 	n := o.note
-	n.BuildID = bytes.Clone(n.BuildID)
+	n.BuildID, n.Content = bytes.Clone(n.BuildID), slices.Clone(n.Content)
 	return n
 }
 
@@ -184,40 +176,6 @@ func (o *Object) Covers(pc PC, bias uint64) bool {
 	return addr >= o.note.Low && addr < o.note.High
 }
 
-// CheckObject returns an error that wraps ErrMismatch unless the eh_elf was made from the
-// object that has this build-id (empty: none) and that object reads. object is read only if
-// neither side has a build-id; it may be nil if it is not known. An eh_elf that identifies
-// its object by file size alone (ehasm before 0.6.0) matches no object without a build-id: a
-// program that is compiled again may keep its size.
-func (o *Object) CheckObject(buildID []byte, object io.ReaderAt) error {
-	return CheckNote(&o.note, buildID, object)
-}
-
-// CheckNote is CheckObject for an eh_elf that is not loaded, by its identity note.
-func CheckNote(n *abi.Note, buildID []byte, object io.ReaderAt) error {
-	switch {
-	case !bytes.Equal(n.BuildID, buildID):
-		return fmt.Errorf("%w: made from build-id %s, object has %s", ErrMismatch, idString(n.BuildID), idString(buildID))
-	case len(buildID) > 0:
-		return nil
-	case n.Content.Size == 0 || object == nil:
-		return fmt.Errorf("%w: no build-id, and nothing known of the content", ErrMismatch)
-	}
-	content, err := n.Content.Of(object)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrMismatch, err)
-	}
-	if content != n.Content {
-		return fmt.Errorf("%w: no build-id, and other content: XXH64 of %#x bytes at %#x is %#x, of the object it was made from %#x",
-			ErrMismatch, content.Size, content.Low, content.Hash, n.Content.Hash)
-	}
-	return nil
-}
-
-// idString returns a build-id in hexadecimal digits, for messages.
-func idString(id []byte) string {
-	if len(id) == 0 {
-		return "none"
-	}
-	return fmt.Sprintf("%x", id)
-}
+// CheckObject returns an error that wraps ErrMismatch unless the eh_elf was made from the ELF file that object reads: they
+// have the same build-id, or none, and the same unwind tables. See abi.Note.Check.
+func (o *Object) CheckObject(object io.ReaderAt) error { return o.note.Check(object) }

@@ -184,9 +184,7 @@ func TestOpen(t *testing.T) {
 	require.False(t, o.Covers(0x50fff, 0x50000))
 	require.False(t, o.Covers(0x1000, 0x50000))
 
-	require.NoError(t, o.CheckObject([]byte{1, 2, 3}, nil), "the build-id is enough")
-	require.ErrorIs(t, o.CheckObject([]byte{1, 2, 4}, nil), ehelf.ErrMismatch)
-	require.ErrorIs(t, o.CheckObject(nil, nil), ehelf.ErrMismatch)
+	require.ErrorIs(t, o.CheckObject(nil), ehelf.ErrMismatch)
 
 	testtool.MakeFIFO(t, filepath.Join(dir, "fifo"))
 	for name, want := range map[string]error{"none": os.ErrNotExist, ".": ehelf.ErrNotEhElf,
@@ -209,7 +207,7 @@ func TestOpenFor(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, id)
 	src := source
-	src.BuildID = id
+	src.BuildID, src.Content = id, contentOf(t, object)
 	path := filepath.Join(dir, "libtiny.so"+abi.Suffix)
 	require.NoError(t, os.WriteFile(path, imageOf(t, elfouttest.Tiny(), src), 0o600))
 	stale := filepath.Join(dir, "stale"+abi.Suffix)
@@ -237,15 +235,24 @@ func TestOpenFor(t *testing.T) {
 	}
 }
 
-// TestCheckObjectWithoutBuildID: the object is told by its content, whatever its size.
-func TestCheckObjectWithoutBuildID(t *testing.T) {
+// contentOf returns a part of an eh_elf, any one.
+func contentOf(t *testing.T, object []byte) abi.Content {
+	t.Helper()
+	part, err := abi.ReadPart(bytes.NewReader(object), 0x100, 77)
+	require.NoError(t, err)
+	return abi.Content{part}
+}
+
+// TestCheckObject: the object is told by its content, whatever its size and its build-id.
+func TestCheckObject(t *testing.T) {
 	object := image(t) // any ELF file will do
 	other := bytes.Clone(object)
-	content, err := abi.Content{Low: 0x100, Size: 77}.Of(bytes.NewReader(object))
-	require.NoError(t, err)
 	other[0x100+76]++
 	src := source
-	src.BuildID, src.Content = nil, content
+	var err error
+	src.BuildID, err = abi.BuildID(bytes.NewReader(object))
+	require.NoError(t, err)
+	src.Content = contentOf(t, object)
 	open := func(src elfout.Source) *ehelf.Object {
 		o, err := ehelf.FromBytes(imageOf(t, elfouttest.Tiny(), src))
 		if err != nil {
@@ -256,18 +263,18 @@ func TestCheckObjectWithoutBuildID(t *testing.T) {
 		return o
 	}
 	o := open(src)
-	require.Equal(t, content, o.Note().Content)
-	require.NoError(t, o.CheckObject(nil, bytes.NewReader(object)))
+	require.Equal(t, src.Content, o.Note().Content)
+	require.NoError(t, o.CheckObject(bytes.NewReader(object)))
 	for name, r := range map[string]io.ReaderAt{
-		"of the same size": bytes.NewReader(other), "cut": bytes.NewReader(object[:0x140]), "none": nil,
+		"of the same build-id and size": bytes.NewReader(other), "cut": bytes.NewReader(object[:0x140]), "none": nil,
 		"empty": strings.NewReader(""), "no ELF file": strings.NewReader(strings.Repeat("x", 5000)),
 	} {
-		require.ErrorIs(t, o.CheckObject(nil, r), ehelf.ErrMismatch, name)
+		require.ErrorIs(t, o.CheckObject(r), ehelf.ErrMismatch, name)
 	}
-	require.ErrorIs(t, o.CheckObject([]byte{1}, bytes.NewReader(object)), ehelf.ErrMismatch)
-	src.Content = abi.Content{}
-	require.ErrorIs(t, open(src).CheckObject(nil, bytes.NewReader(object)), ehelf.ErrMismatch,
-		"nothing is known of the content")
+	src.Content = nil // as earlier releases wrote it
+	err = open(src).CheckObject(bytes.NewReader(object))
+	require.ErrorIs(t, err, ehelf.ErrMismatch)
+	require.ErrorContains(t, err, "make it again")
 }
 
 func FuzzParse(f *testing.F) {

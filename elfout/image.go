@@ -40,7 +40,7 @@ type Source struct {
 	Name     string      // file name without folders
 	BuildID  []byte      // NT_GNU_BUILD_ID; empty if it has none
 	FileSize int64       // bytes
-	Content  abi.Content // identifies it if it has no build-id
+	Content  abi.Content // identifies it; empty: the file is no object's
 	Build    []string    // "key=value" lines for the note abi.NoteBuild
 	Relro    bool        // .dynamic in a writable segment under PT_GNU_RELRO: see the package comment
 	Bare     bool        // no section headers, no .symtab: for small files; not with Relro

@@ -16,14 +16,14 @@ import (
 )
 
 // TestSynthContent: rows that were made from code hold for that code, so it identifies an
-// object without build-id, whose .eh_frame may be another object's.
+// object, whose .eh_frame may be another object's.
 func TestSynthContent(t *testing.T) {
 	testtool.Need(t, "gcc")
 	dir := t.TempDir()
 	compile := func(name string, room int) string {
 		path := filepath.Join(dir, name, "room.so")
 		require.NoError(t, os.Mkdir(filepath.Dir(path), 0o755))
-		cmd := exec.Command("gcc", "-O1", "-shared", "-fPIC", "-Wl,--build-id=none", "-x", "c", "-", "-o", path)
+		cmd := exec.Command("gcc", "-O1", "-shared", "-fPIC", "-Wl,--build-id=0x12", "-x", "c", "-", "-o", path)
 		cmd.Stdin = strings.NewReader(fmt.Sprintf(`int with(int x) { return x + 1; }
 __asm__(".globl without\n.type without, @function\nwithout: sub $%d, %%rsp\ncall with@plt\nadd $%d, %%rsp\nret\n.size without, .-without");
 `, room, room))

@@ -55,7 +55,7 @@ func upToDate(j *Job, id *compile.Identity, opt *Options) (compile.Stats, bool) 
 	}
 	defer done()
 	info, err := elfout.ReadInfo(f)
-	if err != nil || !id.Current(info, opt.Cache != "") {
+	if err != nil || !id.Current(info) {
 		return compile.Stats{}, false
 	}
 	return compile.StatsOf(info), true

@@ -8,7 +8,6 @@ import (
 
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/files/shown"
 )
 
 // Status is the result for a file.
@@ -60,10 +59,7 @@ func compileJob(ctx context.Context, j *Job, opt *Options, gate *publisher, p Pr
 		}
 	}
 	target := targetOf(j, opt)
-	id, err := compile.Identify(object, opt.Code, target)
-	if err != nil {
-		return o.fail(shown.Bare(err))
-	}
+	id := compile.Identify(object, opt.Code, target)
 	if !opt.Force {
 		if s, ok := upToDate(j, id, opt); ok {
 			o.Status, o.Stats = Current, s
@@ -136,7 +132,7 @@ func skipReason(err error) (reason string, none bool) {
 	if errors.As(err, &damage) || errors.Is(err, dwarfcfa.ErrTruncated) || errors.Is(err, dwarfcfa.ErrBadEncoding) {
 		return "damaged", false
 	}
-	for _, kind := range []error{dwarfcfa.ErrNotELF, dwarfcfa.ErrNotX86_64, dwarfcfa.ErrNotLoadable, dwarfcfa.ErrNoUnwindInfo, ErrNoKey} {
+	for _, kind := range []error{dwarfcfa.ErrNotELF, dwarfcfa.ErrNotX86_64, dwarfcfa.ErrNotLoadable, dwarfcfa.ErrNoUnwindInfo, compile.ErrNoContent, ErrNoKey} {
 		if errors.Is(err, kind) {
 			return kind.Error(), true
 		}

@@ -31,9 +31,9 @@ type Info struct {
 
 // objectJSON is the object that a file was made from.
 type objectJSON struct {
-	ObjectBuildID string       `json:"object_build_id"` // hexadecimal; "": none
-	ObjectSize    uint64       `json:"object_size"`     // bytes
-	Content       *contentJSON `json:"object_content,omitempty"`
+	ObjectBuildID string     `json:"object_build_id"` // hexadecimal; "": none
+	ObjectSize    uint64     `json:"object_size"`     // bytes
+	Content       []partJSON `json:"object_content,omitempty"`
 }
 
 // tableJSON is what a file covers: link-time addresses from low up to high.
@@ -52,8 +52,8 @@ type sizesJSON struct {
 	FileSize int64 `json:"file_bytes"`
 }
 
-// contentJSON is an abi.Content; the hash is text, since JSON's numbers lose its low bits.
-type contentJSON struct {
+// partJSON is an abi.Part; the hash is text, since JSON's numbers lose its low bits.
+type partJSON struct {
 	Low  uint64 `json:"low"` // link-time address and length in bytes of what is hashed
 	Size uint64 `json:"bytes"`
 	Hash string `json:"xxh64"`
@@ -79,8 +79,8 @@ func ReadInfo(path string) (*Info, error) {
 		sizesJSON:  sizesJSON{TextSize: info.TextSize, DataSize: info.DataSize, SiteSize: info.SiteSize, FileSize: size},
 		Exports:    make(map[string]uint64), Build: info.Build, stats: stats,
 	}
-	if c := n.Content; c.Size > 0 {
-		out.Content = &contentJSON{Low: c.Low, Size: c.Size, Hash: fmt.Sprintf("%016x", c.Hash)}
+	for _, p := range n.Content {
+		out.Content = append(out.Content, partJSON{Low: p.Low, Size: p.Size, Hash: fmt.Sprintf("%016x", p.Hash)})
 	}
 	if n.Flags&abi.FlagNoDeref != 0 {
 		out.Flags = append(out.Flags, "no-deref")
@@ -123,8 +123,8 @@ func (i *Info) Print(w io.Writer) {
 	line("flags", "%s", or(strings.Join(i.Flags, ", "), "none"))
 	line("object build-id", "%s", or(i.ObjectBuildID, "none"))
 	line("object size", "%d bytes", i.ObjectSize)
-	if i.Content != nil {
-		line("object content", "XXH64 %s of %d bytes at %#x", i.Content.Hash, i.Content.Size, i.Content.Low)
+	for _, p := range i.Content {
+		line("object content", "XXH64 %s of %d bytes at %#x", p.Hash, p.Size, p.Low)
 	}
 	line("covers", "%#x..%#x", i.Low, i.High)
 	line("rows", "%d ranges, %d distinct", i.Ranges, i.Rows)
@@ -146,7 +146,7 @@ func (i *Info) Print(w io.Writer) {
 	for _, b := range i.Build {
 		key, value, _ := strings.Cut(b, "=")
 		switch key {
-		case compile.KeyObject, compile.KeyTool, compile.KeyOptions, compile.KeyVerified, compile.KeyLeftOut, compile.KeySHA256:
+		case compile.KeyObject, compile.KeyTool, compile.KeyOptions, compile.KeyVerified, compile.KeyLeftOut, compile.KeyDebugFrame:
 			line(key, "%s", value)
 		}
 	}

@@ -117,12 +117,12 @@ eh_elf_step_t _eh_elf;
  * The desc of the note that identifies the object of an eh_elf: owner
  * EH_ELF_NOTE_OWNER, type EH_ELF_NOTE_IDENTITY, in a PT_NOTE segment. At
  * EH_ELF_NOTE_BUILD_ID in the desc begin the build_id_size bytes of the object's
- * NT_GNU_BUILD_ID; at the next multiple of 8 the size of the object's file, a uint64_t,
- * and after it an eh_elf_content_t, which files made before ehasm 0.6.0 lack.
+ * NT_GNU_BUILD_ID. EH_ELF_NOTE_CONTENT bytes after the next multiple of 8 begins an array
+ * of eh_elf_part_t, which ends with a part of size 0 or with the desc.
  */
 #define EH_ELF_NOTE_OWNER "ehasm"
 
-enum { EH_ELF_NOTE_IDENTITY = 1, EH_ELF_NOTE_BUILD_ID = 36 };
+enum { EH_ELF_NOTE_IDENTITY = 1, EH_ELF_NOTE_BUILD_ID = 36, EH_ELF_NOTE_CONTENT = 32, EH_ELF_MAX_PARTS = 8 };
 
 enum {
     EH_ELF_NOTE_NO_DEREF = 1 << 0, /* _eh_elf is an eh_elf_step_direct_t */
@@ -141,14 +141,14 @@ typedef struct {
 } eh_elf_note_t;
 
 /*
- * Identifies an object without a build-id by the bytes of its image from which its
- * tables come, in a segment that is not writable. size 0: nothing is known.
+ * A part of the object's image from which its tables come, in a segment that is not writable.
+ * An eh_elf without parts is no object's: releases before 0.11.0 made such files.
  */
 typedef struct {
     uint64_t low;  /* link-time address */
     uint64_t size; /* bytes */
     uint64_t hash; /* XXH64 of them, seed 0 */
-} eh_elf_content_t;
+} eh_elf_part_t;
 
 /*
  * The desc of the note that locates the table of sites, type

@@ -1,6 +1,6 @@
 /*
- * The content of an object that has no build-id. It is read from memory, since the file
- * may have been replaced after it was mapped. The hashed bytes lie in a segment that is
+ * The content of an object: what its tables are made from. It is read from memory, since the
+ * file may have been replaced after it was mapped. The hashed bytes lie in a segment that is
  * not writable, so that memory equals the mapped file, unless the object has text
  * relocations or was patched; then the eh_elf is refused.
  */
@@ -35,6 +35,7 @@ uint64_t ehu_xxh64_(const void *bytes, size_t n)
     uint64_t h = PRIME_5, lane[4] = {PRIME_1 + PRIME_2, PRIME_2, 0, 0 - PRIME_1};
     if (n >= 32) {
         for (; end - p >= 32; p += 32)
+#pragma GCC unroll 4
             for (int i = 0; i < 4; i++)
                 lane[i] = mix(lane[i], word(p + 8 * i));
         h = rotate(lane[0], 1) + rotate(lane[1], 7) + rotate(lane[2], 12) + rotate(lane[3], 18);
@@ -60,21 +61,23 @@ uint64_t ehu_xxh64_(const void *bytes, size_t n)
 /* ------------------------------------------------------------------- the object */
 
 struct look {
-    const struct ehu_content *content; /* null: the segment PT_GNU_EH_FRAME */
+    const struct ehu_elf *elf; /* null: only hash is wanted */
     uint64_t bias;
     const void *headers;
-    uint64_t hash;
-    bool found; /* there are such bytes, and hash is theirs */
+    uint64_t hash; /* of the segment PT_GNU_EH_FRAME */
+    bool found;    /* the eh_elf's parts have the hashes that it gives, or there is such a segment */
 };
 
-/* read_only reports whether a range is mapped from the file by a segment that is not writable. */
-static bool read_only(const struct dl_phdr_info *info, uint64_t low, uint64_t size)
+/* hash stores the hash of a range that is mapped from the file by a segment that is not writable, or returns false. */
+static bool hash(const struct dl_phdr_info *info, uint64_t low, uint64_t size, uint64_t *hash)
 {
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
-        if (p->p_type == PT_LOAD && (p->p_flags & (PF_R | PF_W)) == PF_R && low >= p->p_vaddr &&
-            low - p->p_vaddr <= p->p_filesz && size <= p->p_filesz - (low - p->p_vaddr))
+        if (p->p_type == PT_LOAD && (p->p_flags & (PF_R | PF_W)) == PF_R && low >= p->p_vaddr && size > 0 &&
+            low - p->p_vaddr <= p->p_filesz && size <= p->p_filesz - (low - p->p_vaddr)) {
+            *hash = ehu_xxh64_((const void *)(uintptr_t)(info->dlpi_addr + low), size);
             return true;
+        }
     }
     return false;
 }
@@ -82,27 +85,27 @@ static bool read_only(const struct dl_phdr_info *info, uint64_t low, uint64_t si
 static int look(struct dl_phdr_info *info, size_t size, void *arg)
 {
     struct look *l = arg;
-    struct ehu_content c = {0};
     (void)size;
     if (info->dlpi_addr != l->bias || info->dlpi_phdr != l->headers)
         return 0;
-    if (l->content)
-        c = *l->content;
-    for (int i = 0; !l->content && i < info->dlpi_phnum; i++)
+    l->found = l->elf && l->elf->num_parts > 0;
+    for (int i = 0; l->elf && i < l->elf->num_parts && l->found; i++) {
+        const eh_elf_part_t *part = &l->elf->part[i];
+        uint64_t now;
+        l->found = hash(info, part->low, part->size, &now) && now == part->hash;
+    }
+    for (int i = 0; !l->elf && i < info->dlpi_phnum && !l->found; i++)
         if (info->dlpi_phdr[i].p_type == PT_GNU_EH_FRAME)
-            c = (struct ehu_content){.low = info->dlpi_phdr[i].p_vaddr, .size = info->dlpi_phdr[i].p_memsz};
-    l->found = c.size > 0 && read_only(info, c.low, c.size);
-    if (l->found)
-        l->hash = ehu_xxh64_((const void *)(uintptr_t)(l->bias + c.low), c.size);
+            l->found = hash(info, info->dlpi_phdr[i].p_vaddr, info->dlpi_phdr[i].p_memsz, &l->hash);
     return 1;
 }
 
 /* ehu_same_content_ compares while the loader's lock keeps the object mapped. */
-bool ehu_same_content_(const struct ehu_content *c, uint64_t bias, const void *headers)
+bool ehu_same_content_(const struct ehu_elf *elf, uint64_t bias, const void *headers)
 {
-    struct look l = {.content = c, .bias = bias, .headers = headers};
+    struct look l = {.elf = elf, .bias = bias, .headers = headers};
     dl_iterate_phdr(look, &l);
-    return l.found && l.hash == c->hash;
+    return l.found;
 }
 
 /*

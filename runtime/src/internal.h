@@ -18,12 +18,6 @@ enum { PAGE = 4096, RED_ZONE = 128, MAX_BUILD_ID = 64, TABLE_KEY = 8 };
 
 /* ---------------------------------------------------------------- trust.c, search.c, content.c, load.c */
 
-/* What identifies an object without a build-id: abi.Content. Size 0: nothing. */
-struct ehu_content {
-    uint64_t low, size; /* a range of link-time addresses */
-    uint64_t hash;      /* ehu_xxh64_ of the bytes there */
-};
-
 /* The object for which an eh_elf is searched. */
 struct ehu_wanted {
     uint64_t bias;
@@ -50,7 +44,8 @@ struct ehu_elf {
     const uint8_t *sites;
     uint8_t build_id[MAX_BUILD_ID]; /* of the object */
     size_t build_id_size;
-    struct ehu_content content; /* of the object */
+    eh_elf_part_t part[EH_ELF_MAX_PARTS]; /* of the object */
+    int num_parts;
 };
 
 const char *ehu_getenv_(bool secure, const char *name);
@@ -67,7 +62,7 @@ void ehu_abandon_elfs_(void);
 bool ehu_fits_(const struct ehu_elf *elf, const struct ehu_wanted *wanted);
 uint64_t ehu_xxh64_(const void *bytes, size_t n);
 bool ehu_table_key_(uint64_t bias, const void *headers, uint8_t key[TABLE_KEY]);
-bool ehu_same_content_(const struct ehu_content *c, uint64_t bias, const void *headers);
+bool ehu_same_content_(const struct ehu_elf *elf, uint64_t bias, const void *headers);
 /* Calls take with each possible path of the eh_elf until it returns true. */
 void ehu_search_(const struct ehu_wanted *wanted, bool secure, bool (*take)(const char *path, void *arg), void *arg);
 

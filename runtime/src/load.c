@@ -151,14 +151,19 @@ static bool read_identity(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
                 if (n.n_descsz < sizeof note)
                     return false;
                 memcpy(&note, p + desc, sizeof note);
-                uint64_t size_at = (EH_ELF_NOTE_BUILD_ID + (uint64_t)note.build_id_size + 7) & ~(uint64_t)7;
-                uint64_t content_at = size_at + 8;
+                uint64_t content_at = ((EH_ELF_NOTE_BUILD_ID + (uint64_t)note.build_id_size + 7) & ~(uint64_t)7) + EH_ELF_NOTE_CONTENT;
                 if (note.version != EH_ELF_VERSION || note.build_id_size > MAX_BUILD_ID || content_at > n.n_descsz)
                     return false;
                 memcpy(elf->build_id, p + desc + EH_ELF_NOTE_BUILD_ID, note.build_id_size);
                 elf->build_id_size = note.build_id_size;
-                if (n.n_descsz - content_at >= sizeof elf->content) /* ehasm before 0.6.0 did not write it */
-                    memcpy(&elf->content, p + desc + content_at, sizeof elf->content);
+                for (eh_elf_part_t part; n.n_descsz - content_at >= sizeof part; content_at += sizeof part) {
+                    memcpy(&part, p + desc + content_at, sizeof part);
+                    if (part.size == 0)
+                        break;
+                    if (elf->num_parts == EH_ELF_MAX_PARTS)
+                        return false;
+                    elf->part[elf->num_parts++] = part;
+                }
                 elf->exceptions = (note.flags & EH_ELF_NOTE_SITES) != 0;
                 found = true;
             }

@@ -235,25 +235,12 @@ static struct ehu_elf *search(const struct ehu_loaded *o)
     return s.found;
 }
 
-/*
- * same reports whether an object was there before, with the eh_elf that it had then. If none was
- * unloaded since, objects at the same place are the same; otherwise the build-id decides.
- */
-static bool same(const struct ehu_loaded *a, const struct ehu_loaded *b, bool all_stayed)
+/* find_eh_elf finds the eh_elf of an object; stayed: it has not been loaded since old was made, and has the eh_elf that it had then. */
+static void find_eh_elf(struct ehu_loaded *o, const struct ehu_table *old, bool stayed)
 {
-    if (all_stayed && a->bias == b->bias && a->headers == b->headers && a->num_ranges == b->num_ranges)
-        return true;
-    return a->bias == b->bias && a->num_ranges == b->num_ranges && a->build_id_size > 0 &&
-           a->build_id_size == b->build_id_size && memcmp(a->build_id, b->build_id, a->build_id_size) == 0;
-}
-
-static void find_eh_elf(struct ehu_loaded *o, const struct ehu_table *old, unsigned long long subs)
-{
-    for (size_t i = 0; old && i < old->num_loaded; i++)
-        if (same(o, &old->loaded[i], subs == old->subs)) {
+    for (size_t i = 0; stayed && i < old->num_loaded && !o->elf; i++)
+        if (o->bias == old->loaded[i].bias && o->headers == old->loaded[i].headers)
             o->elf = old->loaded[i].elf;
-            break;
-        }
     if (!o->elf)
         o->elf = search(o);
     if (o->elf)
@@ -324,8 +311,10 @@ static struct ehu_table *new_table(const struct ehu_table *old)
     if (!t)
         return NULL;
     ehu_keep_folder_();
+    /* Another object may have the place, the headers and the build-id of one that was unloaded. But the loader appends those that it loads
+       to its list. */
     for (size_t i = 0; i < t->num_loaded; i++)
-        find_eh_elf(&t->loaded[i], old, t->subs);
+        find_eh_elf(&t->loaded[i], old, old && t->num_loaded - i > t->adds - old->adds);
     ehu_forget_folder_();
     fill(t);
     ehu_note_files_(t);

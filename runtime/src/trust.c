@@ -280,14 +280,10 @@ size_t ehu_build_id_(const void *notes, size_t size, size_t align, uint8_t id[MA
     return 0;
 }
 
-/*
- * ehu_fits_ reports whether an eh_elf was made from the object. Objects without a
- * build-id are identified by what their tables are made from.
- */
+/* ehu_fits_ reports whether an eh_elf was made from the object. */
 bool ehu_fits_(const struct ehu_elf *elf, const struct ehu_wanted *wanted)
 {
-    if (elf->build_id_size != wanted->build_id_size ||
-        memcmp(elf->build_id, wanted->build_id, wanted->build_id_size) != 0)
-        return false;
-    return wanted->build_id_size > 0 || ehu_same_content_(&elf->content, wanted->bias, wanted->headers);
+    return elf->build_id_size == wanted->build_id_size &&
+           memcmp(elf->build_id, wanted->build_id, wanted->build_id_size) == 0 &&
+           ehu_same_content_(elf, wanted->bias, wanted->headers);
 }

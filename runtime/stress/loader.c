@@ -4,6 +4,7 @@
  * opens it, and compared with an object; its code is not run. To be built with -fsanitize.
  */
 #include <fcntl.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +51,18 @@ static size_t change(uint8_t *b, size_t size, size_t head)
     return at;
 }
 
+static struct ehu_wanted wanted = {.path = "/nonexistent", .name = "nonexistent"};
+
+/* own takes the program itself for the object that eh_elfs are compared with. */
+static int own(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    (void)size;
+    (void)arg;
+    wanted.bias = info->dlpi_addr;
+    wanted.headers = info->dlpi_phdr;
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     struct stat st;
@@ -63,7 +76,7 @@ int main(int argc, char **argv)
     head = size < 4096 ? size : 4096; /* headers, notes and symbols, which the loader reads */
     state ^= argc > 3 ? strtoull(argv[3], NULL, 10) * 0xff51afd7ed558ccdu : 0;
     long count = atol(argv[2]), loaded = 0, fit = 0, cut = 0;
-    static struct ehu_wanted wanted = {.path = "/nonexistent", .name = "nonexistent"};
+    dl_iterate_phdr(own, NULL);
     for (long n = 0; n < count; n++) {
         memcpy(bad, good, size);
         for (uint64_t i = random_word() % MOST_CHANGES + 1; i > 0; i--)
@@ -79,7 +92,7 @@ int main(int argc, char **argv)
         if (!elf)
             continue;
         loaded++;
-        wanted.build_id_size = random_word() % 2 ? 0 : elf->build_id_size;
+        wanted.build_id_size = elf->build_id_size;
         memcpy(wanted.build_id, elf->build_id, wanted.build_id_size);
         fit += ehu_fits_(elf, &wanted);
         uint64_t walk = (uint64_t)(uintptr_t)elf->walk;
@@ -87,7 +100,7 @@ int main(int argc, char **argv)
             return 3; /* a function that is not in its code */
         ehu_unload_(elf);
     }
-    printf("%ld files, %ld cut, %ld loaded, %ld fit the build-id they have\n", count, cut, loaded, fit);
+    printf("%ld files, %ld cut, %ld loaded, %ld fit this program\n", count, cut, loaded, fit);
     free(good);
     free(bad);
     return 0;

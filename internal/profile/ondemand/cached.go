@@ -7,23 +7,23 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/trust"
 )
 
-// cached returns the eh_elf for a build-id from the user's cache, or from the system's.
-func cached(buildID []byte) (image []byte, info elfout.Info, ok bool) {
-	if image, info, ok = readCached(cachePath(buildID), buildID); ok {
+// cached returns the eh_elf of an object with a build-id from the user's cache, or from the system's.
+func cached(object *dwarfcfa.Object) (image []byte, info elfout.Info, ok bool) {
+	if image, info, ok = readCached(cachePath(object.BuildID()), object); ok {
 		return image, info, ok
 	}
-	name, err := builder.CacheName(buildID)
+	name, err := builder.CacheName(object.BuildID())
 	if err != nil {
 		return nil, elfout.Info{}, false
 	}
-	return readCached(filepath.Join(builder.SystemCache, name), buildID)
+	return readCached(filepath.Join(builder.SystemCache, name), object)
 }
 
 // cachePath returns the path of the cached eh_elf for a build-id, or "" if it
@@ -40,9 +40,8 @@ func cachePath(buildID []byte) string {
 	return filepath.Join(folder, name)
 }
 
-// readCached reads an eh_elf of the cache if no other user can have written it and its
-// note has the build-id of its name.
-func readCached(path string, buildID []byte) ([]byte, elfout.Info, bool) {
+// readCached reads an eh_elf of the cache if no other user can have written it and it was made from the object.
+func readCached(path string, object *dwarfcfa.Object) ([]byte, elfout.Info, bool) {
 	none := elfout.Info{}
 	if path == "" {
 		return nil, none, false
@@ -61,7 +60,7 @@ func readCached(path string, buildID []byte) ([]byte, elfout.Info, bool) {
 		return nil, none, false
 	}
 	info, err := elfout.ReadInfo(bytes.NewReader(image)) // from the bytes that are proven, not from a file that may change
-	if err != nil || info.Note.Version != abi.Version || !bytes.Equal(info.Note.BuildID, buildID) {
+	if err != nil || info.Note.Check(object.File()) != nil {
 		return nil, none, false
 	}
 	return image, info, true

@@ -279,7 +279,7 @@ func (d *Maker) EhElf(ctx context.Context, name string, file io.ReaderAt, size i
 	}
 	image, info, ok := []byte(nil), elfout.Info{}, false
 	if d.opt.usual() {
-		image, info, ok = cached(object.BuildID())
+		image, info, ok = cached(object)
 	}
 	if ok {
 		err := d.opt.Proof(image, table.Table)
@@ -297,11 +297,7 @@ func (d *Maker) EhElf(ctx context.Context, name string, file io.ReaderAt, size i
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	id, err := compile.Identify(object, opt, target)
-	if err != nil {
-		return nil, err
-	}
-	made, err := table.Compile(ctx, id)
+	made, err := table.Compile(ctx, compile.Identify(object, opt, target))
 	if err != nil {
 		return nil, err
 	}
