@@ -140,7 +140,7 @@ func (b *builds) judge(t *testing.T, prog, eh, cache string, old []byte, same bo
 	require.NoError(t, err)
 	image, err := ondemand.New(ondemand.Options{}).EhElf(context.Background(), prog, file, st.Size())
 	require.NoError(t, err)
-	assert.Equal(t, same && len(object.BuildID()) > 0, string(image) == string(read(t, cached[0])), "record and script use that of the cache")
+	assert.Equal(t, same && len(object.BuildID()) > 0, string(image) == string(read(t, cached[0])), "record and script use the cache")
 
 	// A server that has the other's, and what is there already.
 	from := filepath.Join(home, "ehasm", ".build-id")
