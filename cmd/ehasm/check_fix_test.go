@@ -128,6 +128,55 @@ func TestCheckFixNewerSource(t *testing.T) {
 	assert.Contains(t, r.stderr, "f.s is newer than the object")
 }
 
+// TestCheckFixOtherText has files that take the source's place and are no newer than the object: lines that are not the
+// instructions, the text of another user, and, where the debug information has an MD5 sum, any other text.
+func TestCheckFixOtherText(t *testing.T) {
+	testtool.Need(t, "as")
+	testtool.Need(t, "objcopy")
+	testtool.Need(t, "clang")
+	dir := t.TempDir()
+	t.Chdir(dir)
+	prepare := func() (text string) {
+		require.NoError(t, os.WriteFile("f.s", []byte(badDirectives), 0o600))
+		assemble(t, dir, "f.s")
+		return badDirectives
+	}
+	place := func(text string) {
+		require.NoError(t, os.WriteFile("f.s", []byte(text), 0o600))
+		past := time.Now().Add(-time.Hour)
+		require.NoError(t, os.Chtimes("f.s", past, past))
+	}
+	refused := func(want string) {
+		t.Helper()
+		r := ehasm(t, "check", "--fix", "f.o")
+		assert.Equal(t, exitFailed, r.code)
+		assert.Empty(t, r.stdout)
+		assert.Contains(t, r.stderr, want)
+	}
+	text := prepare()
+	place(strings.Repeat("secret:$6$salt:19000:0:99999:7:::\n", 40))
+	refused("is not the instruction at")
+	place(strings.NewReplacer("call", "jmp", "leave", "nop").Replace(text))
+	refused("is not the instruction at")
+	if os.Getuid() == 0 {
+		place(text)
+		require.NoError(t, os.Chown("f.o", 65534, 65534))
+		refused("f.s belongs to another user than the object")
+		require.NoError(t, os.Chown("f.o", 0, 0))
+	}
+
+	prepare()
+	out, err := exec.Command("clang", "-c", "-gdwarf-5", "-o", "f.o", "f.s").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	later := time.Now().Add(time.Hour)
+	require.NoError(t, os.Chtimes("f.s", later, later))
+	r := ehasm(t, "check", "--fix", "f.o")
+	assert.Equal(t, exitDone, r.code, r.stderr)
+	assert.NotEmpty(t, r.stdout, "the same text, written again")
+	place(text + "# a comment\n")
+	refused("its MD5 sum differs")
+}
+
 // TestCheckFixRefuses has functions for which no line is certain. Nothing is changed then, and the reason given.
 func TestCheckFixRefuses(t *testing.T) {
 	testtool.Need(t, "as")
@@ -147,7 +196,7 @@ func TestCheckFixRefuses(t *testing.T) {
 			"not those of the table"},
 		"label": {"f.s", begin + "push %rbx\n1: .cfi_def_cfa_offset 24\ntest %eax,%eax\njz 1b\npop %rbx\nret\n" + end,
 			"line 6 has more than the directive"},
-		"comment": {"f.s", begin + "push %rbx\n/* one\n two */ nop\nnop\npop %rbx\nret\n" + end, "line 7 begins within a comment"},
+		"comment": {"f.s", begin + "push %rbx\n/* one\n two */ nop\nnop\npop %rbx\nret\n" + end, "line 7 is not the instruction at 0x11021, nop"},
 		"control": {"f\n.s", begin + "push %rbx\nnop\nnop\npop %rbx\nret\n" + end, "its source is named"},
 		"other":   {"f.inc", begin + "push %rbx\nnop\nnop\npop %rbx\nret\n" + end, "no assembly"},
 	} {

@@ -91,6 +91,7 @@ func convertVerb() verb {
 			if opt.Attach {
 				out.perm = 0o755
 			}
+			out.perm = permLike(out.perm, paths[0])
 			if err := out.check(paths); err != nil {
 				return v.misuse(c, err)
 			}

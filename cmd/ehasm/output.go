@@ -22,7 +22,7 @@ func (closedOutput) Write([]byte) (int, error) { return 0, syscall.EBADF }
 type binaryOutput struct {
 	path string // a path, "-", or "" if nothing is to be written
 	c    *console
-	perm fs.FileMode // of a new file
+	perm fs.FileMode // of a new file; permLike narrows it
 }
 
 // check returns an error if the output cannot be what the user wants.
@@ -55,10 +55,9 @@ func (o binaryOutput) write(b []byte) error {
 	return atomicfile.WriteOutput(o.path, b, o.perm)
 }
 
-// permLike returns the mode of a file made from the recording at path: no wider
-// than the mode of the recording, whose contents may be private.
-func permLike(path string) fs.FileMode {
-	perm := atomicfile.PermText
+// permLike narrows the mode of a file that is made from the one at path, or from the recording there: no wider than
+// the mode of that, whose contents may be private.
+func permLike(perm fs.FileMode, path string) fs.FileMode {
 	if path == "-" {
 		if st, err := os.Stdin.Stat(); err == nil && st.Mode().IsRegular() {
 			perm = outfile.Narrowed(perm, st)
@@ -67,7 +66,7 @@ func permLike(path string) fs.FileMode {
 	}
 	st, err := os.Stat(path)
 	if err != nil {
-		return atomicfile.PermText
+		return perm
 	}
 	if st.Mode().IsRegular() || st.IsDir() {
 		perm = outfile.Narrowed(perm, st)

@@ -14,6 +14,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/debuginfo/debuginfod"
+	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/files/interrupt"
 	"github.com/ehasm/ehasm/internal/files/outfile"
 	"github.com/ehasm/ehasm/internal/files/shown"
@@ -217,7 +218,7 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		return exitFailed
 	}
 	// The output is no more readable than the recording.
-	perm := permLike(opt.input)
+	perm := permLike(atomicfile.PermText, opt.input)
 	ctx, stop := outfile.Guard(ctx, opt.output)
 	defer stop()
 	out, err := outfile.New(opt.output, perm, c.out)

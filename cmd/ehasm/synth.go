@@ -123,7 +123,7 @@ func synthesise(path string, opt *synthOptions, c *console) int {
 			return exitFailed
 		}
 	}
-	out := binaryOutput{opt.output, c, atomicfile.PermText}
+	out := binaryOutput{opt.output, c, permLike(atomicfile.PermText, path)}
 	if opt.output != "" {
 		image, err := r.DebugFile()
 		if err == nil {

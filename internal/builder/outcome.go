@@ -79,11 +79,11 @@ func compileJob(ctx context.Context, j *Job, opt *Options, gate *publisher, p Pr
 		return o.refused(err, opt.Strict)
 	}
 	o.Status, o.Stats, o.Details = Built, made.Stats, made.Details
-	return o.written(gate, made.Image)
+	return o.written(gate, made.Image.Bytes())
 }
 
 // written writes the job's eh_elf, and makes its links.
-func (o *Outcome) written(gate *publisher, file interface{ WriteFile(path string) error }) *Outcome {
+func (o *Outcome) written(gate *publisher, file []byte) *Outcome {
 	if err := gate.write(o.Job, file); err != nil {
 		return o.fail(err)
 	}

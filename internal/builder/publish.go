@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ehasm/ehasm/internal/files/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/outfile"
 	"github.com/ehasm/ehasm/internal/files/shown"
 )
 
@@ -38,16 +39,20 @@ func (p *publisher) do(write func() error) error {
 }
 
 // write writes the eh_elf to the job's target.
-func (p *publisher) write(j *Job, file interface{ WriteFile(path string) error }) error {
+func (p *publisher) write(j *Job, file []byte) error {
+	perm := atomicfile.PermCode
+	if st, err := os.Stat(j.Name); err == nil { // the vDSO has no file
+		perm = outfile.Narrowed(perm, st)
+	}
 	return p.do(func() error {
 		if err := j.makeFolder(); err != nil {
 			return err
 		}
-		if err := file.WriteFile(j.Target); err != nil {
+		if err := atomicfile.WriteFile(j.Target, file, perm); err != nil {
 			return err
 		}
 		if inSystemCache(j.Target) {
-			if err := os.Chmod(j.Target, 0o644); err != nil { // all users read it, whatever root's umask
+			if err := os.Chmod(j.Target, perm); err != nil { // all who can read the object read it, whatever root's umask
 				return err
 			}
 		}

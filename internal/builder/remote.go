@@ -19,7 +19,6 @@ import (
 
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/elfout"
-	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/files/regular"
 	"github.com/ehasm/ehasm/internal/files/shown"
 )
@@ -126,7 +125,7 @@ func (r *Remote) open(ctx context.Context, name string) (io.ReadCloser, error) {
 
 // take returns the eh_elf of the cache's path name, proven; nil if it is to be made here. Why a file is not used is
 // noted, but for files that are not there. A server that fails is named once, and left alone from then on.
-func (r *Remote) take(ctx context.Context, name string, table *compile.Table, id *compile.Identity, p Progress) (received, compile.Stats) {
+func (r *Remote) take(ctx context.Context, name string, table *compile.Table, id *compile.Identity, p Progress) ([]byte, compile.Stats) {
 	if r == nil || r.down.Load() {
 		return nil, compile.Stats{}
 	}
@@ -243,12 +242,4 @@ func bareURL(err error) error {
 		return wrapped.Err
 	}
 	return err
-}
-
-// received is an eh_elf as bytes.
-type received []byte
-
-// WriteFile writes it as a build writes its own.
-func (b received) WriteFile(path string) error {
-	return atomicfile.WriteFile(path, b, atomicfile.PermCode)
 }

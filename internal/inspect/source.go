@@ -2,20 +2,22 @@ package inspect
 
 import (
 	"bytes"
+	"crypto/md5"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/ehasm/ehasm/internal/analysis/check"
 	"github.com/ehasm/ehasm/internal/analysis/relocatable"
 	"github.com/ehasm/ehasm/internal/debuginfo/srcline"
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
+	"github.com/ehasm/ehasm/internal/files/regular"
 )
 
 // Object is an ELF file with its debug information, which tells names and lines.
@@ -64,17 +66,18 @@ func (o Object) lines() (*srcline.Object, error) {
 }
 
 // sourceLine returns the file and the line of an instruction; 0 if they are not known. A file below the working directory
-// is relative to it.
-func sourceLine(o *srcline.Object, pc uint64) (string, int) {
+// is relative to it. md5 is the file's as the compiler read it, "" if it does not say.
+func sourceLine(o *srcline.Object, pc uint64) (file string, line int, md5 string) {
 	frames := o.Lookup(pc, srcline.Want{Lines: true})
 	if len(frames) == 0 || frames[0].Line <= 0 {
-		return "", 0
+		return "", 0, ""
 	}
+	f := frames[0]
 	wd, _ := os.Getwd()
-	if rel, err := filepath.Rel(wd, frames[0].File); err == nil && filepath.IsLocal(rel) {
-		return rel, frames[0].Line
+	if rel, err := filepath.Rel(wd, f.File); err == nil && filepath.IsLocal(rel) {
+		f.File = rel
 	}
-	return frames[0].File, frames[0].Line
+	return f.File, f.Line, f.MD5
 }
 
 // Locate adds the lines of the source that debug information tells.
@@ -88,7 +91,7 @@ func (o Object) Locate(fs []check.Finding) {
 	}
 	defer lines.Close()
 	for i := range fs {
-		if file, line := sourceLine(lines, fs[i].PC); line > 0 {
+		if file, line, _ := sourceLine(lines, fs[i].PC); line > 0 {
 			fs[i].Source, fs[i].Line = file, line
 		}
 	}
@@ -106,12 +109,16 @@ func (o Object) Fix(w io.Writer, s *check.Subject) (problems []error) {
 	if err != nil {
 		return []error{err}
 	}
-	texts := map[string][]string{}
+	texts, sums := map[string][]string{}, map[string]string{}
 	fix := &check.Fix{
-		Line: func(pc uint64) (string, int) { return sourceLine(lines, pc) },
+		Line: func(pc uint64) (string, int) {
+			file, line, sum := sourceLine(lines, pc)
+			sums[file] = sum
+			return file, line
+		},
 		Read: func(file string) (text []string, err error) {
 			if texts[file] == nil {
-				texts[file], err = readAssembly(file, built.ModTime())
+				texts[file], err = readAssembly(file, built, sums[file])
 			}
 			return texts[file], err
 		},
@@ -157,33 +164,45 @@ const maxAssembly = 64 << 20
 
 var errNoAssembly = errors.New("its source is no assembly")
 
-// readAssembly returns the lines of a source of assembly, if it has not changed since the object was built.
-func readAssembly(file string, built time.Time) ([]string, error) {
-	if strings.ContainsFunc(file, unicode.IsControl) {
-		return nil, fmt.Errorf("its source is named %q", file) // it would end a line of the patch
+// readAssembly returns the lines of a source of assembly, if it is the text that the object built was made from: it has
+// the MD5 sum or, where the debug information has none, is not newer. A file of another user is not read: its name comes
+// from the object, and its lines would be shown.
+func readAssembly(name string, built fs.FileInfo, sum string) ([]string, error) {
+	if strings.ContainsFunc(name, unicode.IsControl) {
+		return nil, fmt.Errorf("its source is named %q", name) // it would end a line of the patch
 	}
-	if file == "" {
+	if name == "" {
 		return nil, errors.New("its source is not known")
 	}
-	if ext := strings.ToLower(filepath.Ext(file)); ext != ".s" && ext != ".sx" && ext != ".asm" {
-		return nil, fmt.Errorf("%w: %s", errNoAssembly, file)
+	if ext := strings.ToLower(filepath.Ext(name)); ext != ".s" && ext != ".sx" && ext != ".asm" {
+		return nil, fmt.Errorf("%w: %s", errNoAssembly, name)
 	}
-	st, err := os.Stat(file)
+	f, err := regular.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	if !st.Mode().IsRegular() || st.Size() > maxAssembly {
-		return nil, fmt.Errorf("%s is no file, or too large", file)
-	}
-	if st.ModTime().After(built) {
-		return nil, fmt.Errorf("%s is newer than the object: build it again", file)
-	}
-	text, err := os.ReadFile(file)
+	defer f.Close()
+	st, err := f.Stat()
 	if err != nil {
 		return nil, err
+	}
+	switch {
+	case st.Size() > maxAssembly:
+		return nil, fmt.Errorf("%s is too large: %d bytes", name, st.Size())
+	case !regular.OwnedAlike(st, built):
+		return nil, fmt.Errorf("%s belongs to another user than the object", name)
+	case sum == "" && st.ModTime().After(built.ModTime()):
+		return nil, fmt.Errorf("%s is newer than the object: build it again", name)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxAssembly))
+	if err != nil {
+		return nil, err
+	}
+	if now := md5.Sum(text); sum != "" && string(now[:]) != sum {
+		return nil, fmt.Errorf("%s is not the text that the object was made from: its MD5 sum differs", name)
 	}
 	if n := len(text); n == 0 || text[n-1] != '\n' {
-		return nil, fmt.Errorf("%s does not end with a line", file) // patch would need to be told
+		return nil, fmt.Errorf("%s does not end with a line", name) // patch would need to be told
 	}
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"), nil
 }

@@ -31,11 +31,12 @@ type Fix struct {
 
 // fixStep is an instruction of a function whose table is to be mended.
 type fixStep struct {
-	pc    uint64
-	size  int // bytes
-	line  int
-	state codeflow.State
-	row   dwarfcfa.Row // what the table says now
+	pc       uint64
+	size     int // bytes
+	line     int
+	mnemonic string
+	state    codeflow.State
+	row      dwarfcfa.Row // what the table says now
 }
 
 // fix makes the patch of one function.
@@ -90,7 +91,7 @@ func (c *function) steps(from *Fix) (file string, steps []fixStep, err error) {
 			err = fmt.Errorf("line %d comes after line %d: a macro or another section", line, steps[len(steps)-1].line)
 		default:
 			file = name // "" only of the first one, if the source has it as bytes
-			steps = append(steps, fixStep{pc, int(in.Len), line, *s, row.Row})
+			steps = append(steps, fixStep{pc, int(in.Len), line, in.Mnemonic(), *s, row.Row})
 		}
 	})
 	if err == nil && len(steps) == 0 {
@@ -121,6 +122,9 @@ func (m *mender) mend(steps []fixStep) error {
 		s := &steps[k]
 		if s.line < 1 || s.line > len(m.text) {
 			return fmt.Errorf("the source has no line %d, for the instruction at %#x", s.line, s.pc)
+		}
+		if text := m.text[s.line-1]; bytesIn(text) != s.size && !hasInstruction(text, s.mnemonic) {
+			return fmt.Errorf("line %d is not the instruction at %#x, %s: a macro, or another source", s.line, s.pc, s.mnemonic)
 		}
 		group, err := m.directives(line, s.line)
 		if err != nil {

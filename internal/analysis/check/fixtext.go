@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
 // cfiDirective is a directive of the GNU assembler that changes a row (its manual, "CFI directives").
@@ -110,6 +112,56 @@ func bytesIn(line string) int {
 		return 0
 	}
 	return 1 + strings.Count(all[0], ",")
+}
+
+// prefixes are words before a mnemonic.
+const prefixes = " rep repe repz repne repnz lock notrack bnd data16 addr32 rex64 rex.w cs ds es ss fs gs xacquire xrelease "
+
+// aliases has mnemonics of AT&T's syntax, and second names, by which sources call an instruction.
+var aliases = map[string]string{"sal": "shl", "movabs": "mov", "movabsq": "mov", "movslq": "movsxd", "cltq": "cdqe", "cwtl": "cwde", "cbtw": "cbw",
+	"cltd": "cdq", "cqto": "cqo", "cwtd": "cwd", "xchg": "nop", "retn": "ret", "iretq": "iret", "leaveq": "leave", "pushfq": "pushf", "popfq": "popf"}
+
+// conditions has the second names of conditions.
+var conditions = map[string]string{"z": "e", "nz": "ne", "c": "b", "nae": "b", "nc": "ae", "nb": "ae", "na": "be", "nbe": "a",
+	"nge": "l", "nl": "ge", "ng": "le", "nle": "g", "pe": "p", "po": "np"}
+
+// hasInstruction reports whether a line has an instruction of this mnemonic, in Intel's spelling as x86 gives it.
+func hasInstruction(line, mnemonic string) bool {
+	for _, s := range statements(line) {
+		words := strings.Fields(strings.ToLower(s))
+		for len(words) > 1 && strings.Contains(prefixes, " "+words[0]+" ") {
+			words = words[1:]
+		}
+		if sameMnemonic(words[0], mnemonic) {
+			return true
+		}
+	}
+	return false
+}
+
+// sameMnemonic reports whether a word of a source names an instruction of this mnemonic.
+func sameMnemonic(word, mnemonic string) bool {
+	for _, family := range []string{"cmov", "set", "j"} {
+		name, ok := strings.CutPrefix(word, family)
+		if want, is := strings.CutPrefix(mnemonic, family); ok && is {
+			plain := strings.TrimRight(name, "wlq") // of cmovneq, not of setl
+			return cmp.Or(conditions[name], name) == want || family == "cmov" && cmp.Or(conditions[plain], plain) == want
+		}
+	}
+	switch {
+	case word == mnemonic || aliases[word] == mnemonic:
+		return true
+	case mnemonic == x86.OpUnknown.String(): // vector instructions that the analysis does not tell apart
+		return strings.Trim(word, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
+	case mnemonic == "x87":
+		return word[0] == 'f'
+	case len(mnemonic) > 5 && strings.HasPrefix(word, mnemonic[:5]): // vpcmpequb, vpcmpub with its predicate in the name
+		return true
+	case mnemonic == "movsx" || mnemonic == "movzx": // movsbl, movzwq
+		return strings.HasPrefix(word, mnemonic[:4])
+	}
+	size, ok := strings.CutPrefix(word, mnemonic) // as in pushq
+	return ok && len(size) == 1 && strings.Contains("bwlqst", size)
 }
 
 // kindOfLine says what a line holds.

@@ -24,17 +24,22 @@ const noFile = ^uint32(0)
 type lineTable struct {
 	rows  []row
 	files []string   // by the number that rows and DW_AT_call_file use
+	sums  []string   // MD5s, by the same number, as far as they are known
 	each  func(view) // called with each row; may be nil
 }
 
-// find returns the file and line at addr.
-func (t *lineTable) find(addr uint64) (file string, line int, ok bool) {
+// find returns a Frame with the file and line at addr.
+func (t *lineTable) find(addr uint64) (place Frame, ok bool) {
 	i := sort.Search(len(t.rows), func(i int) bool { return t.rows[i].addr > addr })
 	if i == 0 || t.rows[i-1].file == noFile {
-		return "", 0, false
+		return Frame{}, false
 	}
 	r := t.rows[i-1]
-	return t.file(r.file), int(r.line), true
+	place = Frame{File: t.file(r.file), Line: int(r.line)}
+	if uint64(r.file) < uint64(len(t.sums)) {
+		place.MD5 = t.sums[r.file]
+	}
+	return place, true
 }
 
 // file returns the name of a file, "" for an unknown number.
@@ -90,6 +95,7 @@ func (u *unit) parseLines(t *lineTable) error {
 		r, err = u.sec.newReader(top.stmtList.u, dir)
 	}
 	if err == nil {
+		t.sums = p.sums
 		err = t.run(p, u.sec.line)
 		t.takeFiles(r, dir, p.definesFiles)
 	}

@@ -14,15 +14,16 @@ type program struct {
 	maxOps              int // per instruction
 	lineBase, lineRange int
 	opcodeBase          uint8
-	lengths             []byte // numbers of operands of the opcodes from 1 on
-	definesFiles        bool   // set by run
-	statement           bool   // default_is_stmt
+	lengths             []byte   // numbers of operands of the opcodes from 1 on
+	definesFiles        bool     // set by run
+	sums                []string // MD5 of the files of version 5, by number; nil: the header has none
+	statement           bool     // default_is_stmt
 }
 
 // newProgram reads the header of the program at an offset of .debug_line, and checks it:
 // debug/dwarf, which reads it too, allocates memory for as many folders and files as a
 // header of version 5 claims.
-func (s *sections) newProgram(off uint64) (*program, error) {
+func (s *sections) newProgram(off uint64) (p *program, err error) {
 	const lengths = 12 // of the 64-bit format
 	// Compressed sections are inflated only as far as needed.
 	s.packed.line.upTo(off + lengths)
@@ -34,7 +35,7 @@ func (s *sections) newProgram(off uint64) (*program, error) {
 	s.packed.line.upTo(c.off + n)
 	// Reads beyond the program set bad.
 	c.b = c.b[:c.off+n]
-	p := &program{end: c.off + n, addrSize: 8, maxOps: 1}
+	p = &program{end: c.off + n, addrSize: 8, maxOps: 1}
 	// The header's fields: DWARF 5, 6.2.4.
 	version := c.u16()
 	if version >= 5 {
@@ -60,7 +61,7 @@ func (s *sections) newProgram(off uint64) (*program, error) {
 	p.lengths = c.take(uint64(max(p.opcodeBase, 1) - 1))
 	// debug/dwarf allocates by these counts; a damaged header must not make it take all memory.
 	if version == 5 {
-		if err := checkFiles(&c, format{wide, version}); err != nil {
+		if p.sums, err = checkFiles(&c, format{wide, version}); err != nil {
 			return nil, err
 		}
 	}
@@ -70,27 +71,33 @@ func (s *sections) newProgram(off uint64) (*program, error) {
 	return p, nil
 }
 
-// checkFiles checks the tables of folders and files of version 5.
-func checkFiles(c *cursor, f format) error {
+// lnctMD5 is the content type of a file's MD5: DWARF 5, 6.2.4.1.
+const lnctMD5 = 5
+
+// checkFiles checks the tables of folders and files of version 5, and returns the MD5s of the files.
+func checkFiles(c *cursor, f format) (sums []string, err error) {
 	// Each table: pairs of content type and form, then entries that consist of them.
-	for range 2 { // folders, files
-		forms := make([]uint16, c.u8())
-		for i := range forms {
-			c.uleb()
-			forms[i] = uint16(c.uleb())
+	for table := range 2 { // folders, files
+		types, forms := make([]uint64, c.u8()), [256]uint16{}
+		for i := range types {
+			types[i], forms[i] = c.uleb(), uint16(c.uleb())
 		}
 		count := c.uleb()
 		// An entry has a byte at least.
 		if c.bad || count > uint64(len(c.b))-c.off {
-			return fmt.Errorf("header names %d files", count)
+			return nil, fmt.Errorf("header names %d files", count)
 		}
-		for range count {
-			for _, form := range forms {
-				read(c, attr{form: form}, f)
+		for n := range count {
+			for i := range types {
+				if table == 1 && types[i] == lnctMD5 && forms[i] == formData16 && uint64(len(sums)) <= n {
+					sums = append(append(sums, make([]string, n-uint64(len(sums)))...), string(c.take(16)))
+				} else {
+					read(c, attr{form: forms[i]}, f)
+				}
 			}
 		}
 	}
-	return nil
+	return sums, nil
 }
 
 // Opcodes: DWARF 5, 7.22.

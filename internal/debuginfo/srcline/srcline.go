@@ -27,6 +27,7 @@ type Frame struct {
 	Inlined bool   // into the next frame
 	File    string // with the folder it was compiled in, if that is recorded
 	Line    int    // from 1 on; 0: the compiler gives no line
+	MD5     string // 16 bytes, of the innermost frame's file; "": the debug information has none
 	// Parameters are as C declares them, in parentheses.
 	Parameters string
 }
@@ -131,7 +132,7 @@ func (o *Object) lookup(u *unit, addr uint64, want Want) []Frame {
 	}
 	if want.Lines {
 		lines = o.lines(u)
-		place.File, place.Line, known = lines.find(addr)
+		place, known = lines.find(addr)
 	}
 	// Only the line is wanted: no function needs to be read.
 	if !want.Inline && !want.Parameters {

@@ -69,7 +69,8 @@ func create(path, dest string, perm fs.FileMode) (*File, error) {
 
 // CreateOutput starts the file that a user has named for the output: if path is a
 // symbolic link, its target is replaced, and a device, a pipe, or an open file
-// (/dev/stdout, /proc/self/fd/3) is written in place.
+// (/dev/stdout, /proc/self/fd/3) is written in place. Group and others get no
+// right that they lack on the file that is replaced.
 func CreateOutput(path string, perm fs.FileMode) (*File, error) {
 	st, err := os.Stat(path)
 	switch {
@@ -88,6 +89,7 @@ func CreateOutput(path string, perm fs.FileMode) (*File, error) {
 	}
 	dest := path
 	if err == nil { // a dangling link is replaced itself
+		perm &= 0o700 | st.Mode().Perm() // keep a private file private
 		if dest, err = follow(path, st); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}

@@ -34,9 +34,6 @@ func New(path string, perm fs.FileMode, stdout io.Writer) (*Output, error) {
 	if path == "" || path == "-" {
 		return o, nil
 	}
-	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
-		perm = Narrowed(perm, st) // keep a private file private
-	}
 	var err error
 	o.file, err = atomicfile.CreateOutput(path, perm)
 	return o, err

@@ -14,3 +14,10 @@ func IsSparse(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && info.Size() > plainSize && int64(st.Blocks)*block < info.Size()/sparsest
 }
+
+// OwnedAlike reports whether two files have one owner.
+func OwnedAlike(a, b fs.FileInfo) bool {
+	x, ok := a.Sys().(*syscall.Stat_t)
+	y, also := b.Sys().(*syscall.Stat_t)
+	return ok && also && x.Uid == y.Uid
+}
