@@ -9,7 +9,7 @@ const (
 	unread       kind = iota // not looked at yet
 	ordinary                 // nothing
 	call                     // pushes a return address
-	callNext                 // call .+5: pushes its own end, which is data
+	callNext                 // call .+5 before a pop: pushes its own end, which is data
 	ret                      // pops a return address, or an address that was pushed to go there
 	indirectJump             // as longjmp ends
 	systemCall
@@ -26,7 +26,7 @@ func kindOf(b []byte) kind {
 	}
 	switch {
 	case b[0] == 0xe8: // call rel32
-		if len(b) >= 5 && b[1]|b[2]|b[3]|b[4] == 0 { // distance 0: the next instruction
+		if len(b) > 6 && b[1]|b[2]|b[3]|b[4] == 0 && takesAddress(b[5:]) {
 			return callNext
 		}
 		return call
@@ -40,6 +40,15 @@ func kindOf(b []byte) kind {
 		return systemCall
 	}
 	return ordinary
+}
+
+// takesAddress reports whether the instruction at the start of b pops a register, or reads or drops the word at rsp. Other
+// code right behind a call that leads there is a function.
+func takesAddress(b []byte) bool {
+	if b[0]&0xf0 == 0x40 {
+		b = b[1:]
+	}
+	return b[0]&0xf8 == 0x58 || len(b) > 2 && (b[0] == 0x8b && b[1]&0xc7 == 4 && b[2] == 0x24 || b[0] == 0x83 && b[1] == 0xc4)
 }
 
 // isPrefix reports whether b is a legacy or REX prefix that may stand before a

@@ -40,6 +40,19 @@ func traced(t *testing.T, args ...string) report {
 	return r
 }
 
+// TestStale has functions that make their frames where those before them had theirs: made rows name no slot of the frame
+// before.
+func TestStale(t *testing.T) {
+	r := traced(t, "--made", "--in", "program", "--", compiled(t, "stale.s"))
+	require.Equal(t, "exit status 0", r.Ended)
+	o := r.object("program")
+	require.Len(t, o.Tables, 2)
+	assert.Empty(t, o.Tables[1].Wrong)
+	assert.Equal(t, o.Steps, o.Tables[1].Steps["right"])
+	assert.Greater(t, o.Steps, 150)
+	assert.Zero(t, o.Tables[1].Lost)
+}
+
 // TestSum adds a report to itself.
 func TestSum(t *testing.T) {
 	exe := compiled(t, "-O1", "wrong.c", "wrong.s")

@@ -60,6 +60,7 @@ func gpr64(a *x86.Arg) bool { return a.Kind == x86.KGPR && a.Size == 8 }
 
 // exec executes an instruction from which control goes on to the next one.
 func (f *flow) exec(pc uint64, in *x86.Inst, s *State) {
+	before := s.Regs[rsp]
 	switch classes[in.Op] {
 	case classMov:
 		f.mov(pc, in, s)
@@ -77,6 +78,9 @@ func (f *flow) exec(pc uint64, in *x86.Inst, s *State) {
 		f.call(pc, in, s)
 	default:
 		f.other(pc, in, s)
+	}
+	if s.Regs[rsp] != before {
+		s.moved(before)
 	}
 }
 
@@ -234,7 +238,10 @@ func (f *flow) mov(pc uint64, in *x86.Inst, s *State) {
 	case gpr64(a) && b.Kind == x86.KMem:
 		v := Value{}
 		if base, off, ok := s.addr(in); ok {
-			v = s.Slot(base, off)
+			if x := s.at(base, off); x != nil {
+				v = x.v
+				x.spent = x.spent || v == entryOf(a.Reg)
+			}
 		}
 		s.Regs[a.Reg] = v
 	default:
@@ -350,8 +357,20 @@ func (f *flow) keptCFA(callee uint64, s *State) uint16 {
 	return 1 << reg
 }
 
+// TakesAddress reports whether the code at next, right behind a call that leads there, takes the address that the call
+// pushes off the stack or reads it: the call is to learn that address, and next is no function.
+func (img *Image) TakesAddress(next uint64) bool {
+	var in x86.Inst
+	if img.starts[next] || x86.Decode(img.Code(next), &in) != nil {
+		return false
+	}
+	top := in.Mem.Base == x86.RSP && in.Mem.Disp == 0 && in.Mem.Index == x86.None
+	return in.Op == x86.OpPOP || top || in.Writes>>rsp&1 != 0 && (in.Op == x86.OpADD || in.Op == x86.OpLEA) ||
+		in.Op == x86.OpCALL && in.Args[0].Kind == x86.KRel && in.Imm == 0 // fills the processor's stack of returns
+}
+
 func (f *flow) call(pc uint64, in *x86.Inst, s *State) {
-	if in.Args[0].Kind == x86.KRel && in.Imm == 0 { // call to the next instruction: pushes its address
+	if in.Args[0].Kind == x86.KRel && in.Imm == 0 && f.p.img.TakesAddress(in.Target(pc)) {
 		s.push(8, Value{})
 		return
 	}

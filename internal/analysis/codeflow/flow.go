@@ -100,8 +100,10 @@ func (f *flow) flowTo(o int, s *State, basis Basis) {
 		old.Regs[rsp], t.Regs[rsp] = nv, nv
 		if changed {
 			old.dropBase(nv.Reg)
+			old.moved(x)
 		}
 		t.dropBase(nv.Reg)
+		t.moved(y)
 		if old.meet(t) || changed {
 			f.enqueue(uint32(o))
 		}
@@ -176,17 +178,18 @@ func (f *flow) flowPad(o int, s *State, basis Basis) {
 
 // padMeet gives the stack pointers of two states the higher of their values. It reports whether old changed.
 func padMeet(old, s *State) (changed bool) {
-	x, y := &old.Regs[rsp], &s.Regs[rsp]
-	if x.Kind != Base || y.Kind != Base || x.Reg != y.Reg {
+	x, y := old.Regs[rsp], s.Regs[rsp]
+	if x.Kind != Base || y.Kind != Base || x.Reg != y.Reg || x == y {
 		return false
 	}
 	if x.Off > y.Off {
-		y.Off = x.Off
+		s.Regs[rsp] = x
+		s.moved(y)
 		return false
 	}
-	changed = x.Off < y.Off
-	x.Off = y.Off
-	return changed
+	old.Regs[rsp] = y
+	old.moved(x)
+	return true
 }
 
 // interpret runs the data flow until nothing changes. It terminates: every change replaces something known by something
@@ -242,6 +245,7 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 		if visit != nil {
 			visit(pc, in, s, basis)
 		}
+		before := s.Regs[rsp]
 		switch classes[in.Op] {
 		case classOther:
 			if in.MemWrite || in.Writes&(1<<rsp) != 0 {
@@ -296,6 +300,9 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 		default:
 			return
 		}
+		if s.Regs[rsp] != before {
+			s.moved(before)
+		}
 		pc += uint64(in.Len)
 		last = i - 1
 	}
@@ -309,6 +316,9 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 
 // leaveBlock takes the state at a ret or a jump to where it goes.
 func (f *flow) leaveBlock(p *part, pc uint64, in *x86.Inst, s *State, basis Basis, ph phase, soft bool) {
+	if s.IsInitial() {
+		s.leaveFrame()
+	}
 	if in.Op == x86.OpJMP && in.Args[0].Kind == x86.KRel {
 		f.edge(p, in.Target(pc), s, basis, edgeJump, ph, soft)
 		return
@@ -402,19 +412,19 @@ func (f *flow) pad(p *part, c *Site, pc, next uint64, s *State, basis Basis, ph 
 	if o >= 0 && ph != propagate {
 		return
 	}
-	old := s.Regs[rsp]
-	if r := &s.Regs[rsp]; r.Kind == Base {
+	f.pt = *s
+	t := &f.pt
+	if r := t.Regs[rsp]; r.Kind == Base {
 		n := f.argsAt(p, pc, next)
 		// GCC gives the size only at calls that may throw, but a call site may hold other calls too.
-		if n > 0 && !s.savedBelow(r.Reg, r.Off+n) {
-			r.Off += n
+		if n > 0 && !t.savedBelow(r.Reg, r.Off+n) {
+			t.move(n)
+			t.moved(r)
 		}
 	}
 	if o >= 0 {
-		f.pt = *s // flowPad may change it
-		f.flowPad(o, &f.pt, basis)
+		f.flowPad(o, t, basis)
 	} else {
-		f.deliver(c.Pad, s, basis, edgePad)
+		f.deliver(c.Pad, t, basis, edgePad)
 	}
-	s.Regs[rsp] = old
 }

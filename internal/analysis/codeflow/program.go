@@ -213,8 +213,7 @@ func (f *flow) sweep(fn *Function) (sm summary) {
 				outs = append(outs, t)
 			}
 		case x86.OpCALL:
-			if in.Rel && in.Dist != 0 {
-				t := in.Target(pc)
+			if t := in.Target(pc); in.Rel && (in.Dist != 0 || !p.img.TakesAddress(t)) {
 				p.called.set(t)
 				calls = append(calls, t)
 				sm.endCall = t

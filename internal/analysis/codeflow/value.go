@@ -45,13 +45,14 @@ func (v Value) plus(n int64) Value {
 
 // slot is a word of the stack: its address is base plus off.
 type slot struct {
-	off  int32
-	base uint8
-	v    Value
+	off   int32
+	base  uint8
+	spent bool // its register was restored from it, or rsp moved up past it: the next frame may take its place
+	v     Value
 }
 
 // overlaps reports whether the word shares bytes with size bytes at base plus off.
-func (x *slot) overlaps(base uint8, off, size int32) bool {
+func (x slot) overlaps(base uint8, off, size int32) bool {
 	return x.base == base && x.off < off+size && off < x.off+8
 }
 
@@ -96,12 +97,20 @@ func (s *State) lost() (m uint16) {
 	return m
 }
 
-// Slot returns the value of the word at base plus off; it is Unknown if nothing is known.
-func (s *State) Slot(base uint8, off int32) Value {
+// at returns the slot of the word at base plus off, or nil if nothing is known of the word.
+func (s *State) at(base uint8, off int32) *slot {
 	for i := range s.slots[:s.n] {
 		if x := &s.slots[i]; x.off == off && x.base == base {
-			return x.v
+			return x
 		}
+	}
+	return nil
+}
+
+// Slot returns the value of the word at base plus off; it is Unknown if nothing is known.
+func (s *State) Slot(base uint8, off int32) Value {
+	if x := s.at(base, off); x != nil {
+		return x.v
 	}
 	return Value{}
 }
@@ -114,7 +123,7 @@ func (s *State) Put(base uint8, off int32, v Value) { s.store(base, off, 8, v) }
 
 func (s *State) put(base uint8, off int32, v Value) {
 	if s.n < maxSlots {
-		s.slots[s.n] = slot{off, base, v}
+		s.slots[s.n] = slot{off: off, base: base, v: v}
 		s.n++
 		return
 	}
@@ -123,7 +132,7 @@ func (s *State) put(base uint8, off int32, v Value) {
 	}
 	for i := range s.slots {
 		if s.slots[i].v.Kind == Base {
-			s.slots[i] = slot{off, base, v}
+			s.slots[i] = slot{off: off, base: base, v: v}
 			return
 		}
 	}
@@ -132,6 +141,17 @@ func (s *State) put(base uint8, off int32, v Value) {
 func (s *State) del(i int) {
 	s.n--
 	s.slots[i] = s.slots[s.n]
+}
+
+// drop forgets the slots that match.
+func (s *State) drop(match func(x slot) bool) {
+	for i := 0; i < int(s.n); {
+		if match(s.slots[i]) {
+			s.del(i)
+		} else {
+			i++
+		}
+	}
 }
 
 // keeps reports whether a slot with v is worth storing: registers that unwinding restores, addresses, and words that a walk from a label follows.
@@ -148,9 +168,34 @@ func (s *State) store(base uint8, off, size int32, v Value) {
 			i++
 		}
 	}
-	if size == 8 && keeps(v) {
-		s.put(base, off, v)
+	s.save(base, off, size, v)
+}
+
+// save adds the slot of a store. A register that is saved anew is no longer in the slots that it was restored from.
+func (s *State) save(base uint8, off, size int32, v Value) {
+	if size != 8 || !keeps(v) {
+		return
 	}
+	if s.unchanged(v) {
+		s.drop(func(x slot) bool { return x.spent && x.v == v })
+	}
+	s.put(base, off, v)
+}
+
+// unchanged reports whether v is what a register held at the entry, and holds now.
+func (s *State) unchanged(v Value) bool { return v.Kind == Entry && v.Reg < 16 && s.Regs[v.Reg] == v }
+
+// sole reports whether x holds a register's entry value that no other live slot holds.
+func (s *State) sole(x *slot) bool {
+	if x.v.Kind != Entry || x.spent {
+		return false
+	}
+	for i := range s.slots[:s.n] {
+		if y := &s.slots[i]; y != x && !y.spent && y.v == x.v {
+			return false
+		}
+	}
+	return true
 }
 
 // onlyCopy reports whether size bytes at base plus off overlap the only word that holds a callee-saved register. Code that
@@ -158,34 +203,30 @@ func (s *State) store(base uint8, off, size int32, v Value) {
 func (s *State) onlyCopy(base uint8, off, size int32) bool {
 	for i := range s.slots[:s.n] {
 		x := &s.slots[i]
-		if x.overlaps(base, off, size) && x.v.Kind == Entry && x.v.Reg < 16 && CalleeSaved>>x.v.Reg&1 != 0 {
-			return s.Regs[x.v.Reg] != x.v
+		if x.overlaps(base, off, size) && s.sole(x) && x.v.Reg < 16 && CalleeSaved>>x.v.Reg&1 != 0 && !s.holds(x.v) {
+			return true
 		}
 	}
 	return false
 }
 
 // storeThrough handles a store through a register other than rsp and rbp. It is assumed not to destroy the return address or
-// a saved register: such pointers point to locals, whose bounds are not known. A loop that moves the words of an array is
-// followed past its end, and moves saved registers there. Only a register that still has its caller's value takes the place
-// of one that has it again.
+// a saved register: such pointers point to locals, whose bounds are not known. A loop that moves the words
+// of an array is followed past its end, and moves saved registers there. Only a register that still has its caller's value
+// takes the place of one that has it again.
 func (s *State) storeThrough(base uint8, off, size int32, v Value) {
-	saves := v.Kind == Entry && v.Reg < 16 && s.Regs[v.Reg] == v && !s.onlyCopy(base, off, size)
+	saves := s.unchanged(v) && !s.onlyCopy(base, off, size)
 	kept := false
-	for i := 0; i < int(s.n); {
-		x := &s.slots[i]
-		switch {
-		case !x.overlaps(base, off, size):
-			i++
-		case x.v.Kind == Entry && (!saves || x.v.Reg == RA):
-			kept = true
-			i++
-		default:
-			s.del(i)
+	s.drop(func(x slot) bool {
+		if !x.overlaps(base, off, size) {
+			return false
 		}
-	}
-	if !kept && size == 8 && keeps(v) {
-		s.put(base, off, v)
+		keep := x.v == entryOf(RA) || !saves && x.v.Kind == Entry && !x.spent
+		kept = kept || keep
+		return !keep
+	})
+	if !kept {
+		s.save(base, off, size, v)
 	}
 }
 
@@ -200,12 +241,21 @@ func (s *State) meet(o *State) (changed bool) {
 		}
 	}
 	for i := 0; i < int(s.n); {
-		if x := &s.slots[i]; (i >= int(o.n) || *x != o.slots[i]) && o.Slot(x.base, x.off) != x.v {
+		x := &s.slots[i]
+		if i < int(o.n) && *x == o.slots[i] {
+			i++
+			continue
+		}
+		y := o.at(x.base, x.off)
+		if y == nil || y.v != x.v {
 			s.del(i)
 			changed = true
-		} else {
-			i++
+			continue
 		}
+		if y.spent && !x.spent {
+			x.spent, changed = true, true
+		}
+		i++
 	}
 	return changed
 }
@@ -240,13 +290,7 @@ func (s *State) ChangesReturn(in *x86.Inst) bool {
 
 // dropBase forgets all values that refer to base b, except rsp.
 func (s *State) dropBase(b uint8) {
-	for i := 0; i < int(s.n); {
-		if x := &s.slots[i]; x.base == b || x.v.Kind == Base && x.v.Reg == b {
-			s.del(i)
-		} else {
-			i++
-		}
-	}
+	s.drop(func(x slot) bool { return x.base == b || x.v.Kind == Base && x.v.Reg == b })
 	for i := range s.Regs {
 		if i != int(x86.RSP) && s.Regs[i].Kind == Base && s.Regs[i].Reg == b {
 			s.Regs[i] = Value{}
@@ -266,15 +310,41 @@ func (s *State) savedBelow(base uint8, off int32) bool {
 
 // dropBelow forgets the slots below rsp: a call overwrites them.
 func (s *State) dropBelow() {
+	s.drop(s.below)
+}
+
+// below reports whether a slot is below rsp.
+func (s *State) below(x slot) bool {
 	r := s.Regs[x86.RSP]
-	if r.Kind != Base {
+	return r.Kind == Base && x.base == r.Reg && x.off < r.Off
+}
+
+// leaveFrame marks the slots below rsp as spent: a jump in an entry's state may lead to another function.
+func (s *State) leaveFrame() {
+	for i := range s.slots[:s.n] {
+		if x := &s.slots[i]; s.below(*x) && x.v != entryOf(RA) {
+			x.spent = true
+		}
+	}
+}
+
+// moved follows a change of rsp, which was before. Upwards, it spends the slots that rsp passes: rows may go on naming them.
+// Downwards, spent ones become another frame's. A new base is taken to be lower, the CFA's base higher.
+func (s *State) moved(before Value) {
+	now := s.Regs[x86.RSP]
+	if now.Kind != Base {
 		return
 	}
-	for i := 0; i < int(s.n); {
-		if x := &s.slots[i]; x.base == r.Reg && x.off < r.Off {
-			s.del(i)
-		} else {
-			i++
+	same := before.Kind == Base && before.Reg == now.Reg
+	if same && now.Off < before.Off || !same && now.Reg != 0 {
+		s.drop(func(x slot) bool {
+			return x.spent && before.Kind == Base && x.base == before.Reg && x.off < before.Off
+		})
+		return
+	}
+	for i := range s.slots[:s.n] {
+		if x := &s.slots[i]; s.below(*x) && !(same && x.off < before.Off) && x.v != entryOf(RA) {
+			x.spent = true
 		}
 	}
 }
@@ -323,7 +393,7 @@ func (s *State) CFA() (reg uint8, off int64, ok bool) {
 func (s *State) CFASlot() (reg uint8, disp, off int64, ok bool) {
 	for i := range s.slots[:s.n] {
 		x := &s.slots[i]
-		if x.v.Kind != Base || x.v.Reg != 0 {
+		if x.v.Kind != Base || x.v.Reg != 0 || x.spent {
 			continue
 		}
 		for _, h := range []uint8{uint8(x86.RBP), uint8(x86.RSP)} {
@@ -354,29 +424,31 @@ type Where struct {
 	Off  int64
 }
 
-// Saved returns the place of the entry value of register h, or of the return address
-// (RA).
+// Saved returns the place of the entry value of register h, or of the return address (RA): the register, a live slot, a slot
+// below rsp, another register, a spent slot. Of several slots it is the highest, and rather one at the CFA.
 func (s *State) Saved(h uint8) Where {
 	want := entryOf(h)
 	if h < 16 && s.Regs[h] == want {
 		return Where{Kind: Same, Reg: h}
 	}
+	var best *slot
 	w := Where{}
 	for i := range s.slots[:s.n] {
 		x := &s.slots[i]
-		if x.v != want {
+		if x.v != want || best != nil && !s.better(x, best) {
 			continue
 		}
 		if x.base == 0 {
-			return Where{Kind: AtCFA, Off: int64(x.off)}
+			best, w = x, Where{Kind: AtCFA, Off: int64(x.off)}
+			continue
 		}
 		for _, r := range []uint8{uint8(x86.RBP), uint8(x86.RSP)} {
 			if b := s.Regs[r]; b.Kind == Base && b.Reg == x.base {
-				w = Where{Kind: AtReg, Reg: r, Off: int64(x.off) - int64(b.Off)}
+				best, w = x, Where{Kind: AtReg, Reg: r, Off: int64(x.off) - int64(b.Off)}
 			}
 		}
 	}
-	if w.Kind != Lost {
+	if best != nil && !best.spent {
 		return w
 	}
 	for r := range uint8(16) {
@@ -385,4 +457,17 @@ func (s *State) Saved(h uint8) Where {
 		}
 	}
 	return w
+}
+
+// better reports whether x is a safer place than y of the value that both hold.
+func (s *State) better(x, y *slot) bool {
+	switch {
+	case x.spent != y.spent:
+		return y.spent
+	case s.below(*x) != s.below(*y):
+		return s.below(*y)
+	case (x.base == 0) != (y.base == 0):
+		return x.base == 0
+	}
+	return x.off > y.off
 }
