@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -223,6 +224,30 @@ func TestRecordPush(t *testing.T) {
 		assert.Equal(t, exitUsage, r.code)
 		assert.Contains(t, r.stderr, text)
 		assert.NotContains(t, r.stderr, "S3CRET")
+	}
+}
+
+// TestRecordPushUTF8: whatever bytes a program, a thread and a label are named with, what is sent is UTF-8.
+func TestRecordPushUTF8(t *testing.T) {
+	var bodies []string
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		bodies = append(bodies, string(b))
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	program := filepath.Join(dir, "sh\xff")
+	require.NoError(t, os.Symlink("/bin/sh", program))
+	for _, as := range []string{"otlp", "pyroscope"} {
+		bodies = nil
+		r := recordIn(t, dir, "--push", server.URL, "--push-as", as, "--push-label", "zone=\xfe", "--every", "1s", program, "-c", busy)
+		require.Equal(t, exitDone, r.code, r.stderr)
+		require.NotEmpty(t, bodies)
+		for _, b := range bodies {
+			assert.Contains(t, b, `sh\xff`, as)
+			assert.Contains(t, b, `\xfe`, as)
+			assert.NotContains(t, b, "sh\xff", as)
+		}
 	}
 }
 

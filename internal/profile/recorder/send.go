@@ -13,6 +13,7 @@ import (
 	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/profile/push"
 	"github.com/ehasm/ehasm/internal/profile/record"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 )
 
@@ -82,7 +83,7 @@ func (r *run) newSender() (*sender, error) {
 		if !ok || name == "" {
 			return nil, fmt.Errorf("label %q: want NAME=VALUE", l)
 		}
-		labels[name] = value
+		labels[stackfmt.Escape(name)] = stackfmt.Escape(value)
 	}
 	pusher, err := push.New(push.Options{URL: o.URL, Protocol: protocol, Header: header, Failed: r.notSent})
 	if err != nil {
@@ -91,8 +92,10 @@ func (r *run) newSender() (*sender, error) {
 	return &sender{pusher: pusher, labels: labels}, nil
 }
 
-// serviceName returns the name under which profiles are sent.
-func (r *run) serviceName() string {
+// serviceName returns the name under which profiles are sent. The protocols' strings are UTF-8, names of files need not be.
+func (r *run) serviceName() string { return stackfmt.Escape(r.service()) }
+
+func (r *run) service() string {
 	switch {
 	case r.opt.Push.Name != "":
 		return r.opt.Push.Name

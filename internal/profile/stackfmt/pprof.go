@@ -134,7 +134,10 @@ func (p *pprof) Finish(w io.Writer, r *Recording) error {
 	if !r.Start.IsZero() {
 		b.p.TimeNanos = r.Start.UnixNano()
 	}
-	b.p.DurationNanos, b.p.Comments = r.Duration.Nanoseconds(), r.Comments
+	b.p.DurationNanos = r.Duration.Nanoseconds()
+	for _, c := range r.Comments {
+		b.p.Comments = append(b.p.Comments, Escape(c))
+	}
 	b.mappingsOf(r.Objects)
 	p.frames = nil // what locations do not take is not needed any more
 	var all []*tally.Tally
