@@ -11,7 +11,7 @@ import (
 // unreadable. Walks do not change it: several may use it at once if Read allows that.
 type Memory struct {
 	Lo    uint64                                   // target address of Bytes[0]
-	Bytes []byte                                   // the window
+	Bytes []byte                                   // the window; no part of a goroutine's stack, which may move
 	Read  func(addr uint64) (word uint64, ok bool) // reads 8 bytes at addr, any alignment; may be nil
 }
 
