@@ -112,7 +112,7 @@ func TestChains(t *testing.T) {
 	b := richBuilder()
 	b.Comm(perfdatatest.ID{PID: 7, TID: 8, Time: 1, ID: 5}, "prog", true)
 	b.Mmap2(perfdatatest.ID{PID: 7, TID: 8, Time: 2, ID: 5}, 0x401000, 0x1000, 0, "/prog")
-	b.Add(perfdatatest.Record(16, 0, "namespaces unknown here ",
+	b.Add(perfdatatest.Record(18, 0, "namespaces unknown here ",
 		b.SampleID(perfdatatest.ID{PID: 7, TID: 8, Time: 3, ID: 5})))
 	b.Add(richSample(20, ContextKernel, 0xffffffff81000000, ContextUser, 0x401234))
 	b.Add(richSample(10))
@@ -145,7 +145,7 @@ func TestChains(t *testing.T) {
 			}
 			require.NoError(t, r.Err())
 			assert.False(t, old.Next())
-			assert.Equal(t, []Type{TypeComm, TypeMmap2, 16, TypeSample, TypeSample}, types)
+			assert.Equal(t, []Type{TypeComm, TypeMmap2, 18, TypeSample, TypeSample}, types)
 			assert.Equal(t, [][]uint64{
 				{ContextUser, 0x401234, 0x401099},
 				{ContextKernel, 0xffffffff81000000, ContextUser, 0x401234, 0x401099},

@@ -18,6 +18,7 @@ const (
 	TypeMmap2       Type = 10 // as 1, with inode or build-id and protection
 	TypeLostSamples Type = 13 // samples of the event are lost
 	TypeSwitch      Type = 14 // switches in and out
+	TypeNamespaces  Type = 16 // namespaces of a thread
 	TypeKSymbol     Type = 17 // a kernel symbol appears or goes
 	TypeCgroup      Type = 19 // a control group appears
 
@@ -76,7 +77,7 @@ type SampleID struct {
 	CPU      uint32
 }
 
-// Record is a *Mmap, *Comm, *Task, *Lost, *Sample, *KSymbol, *Cgroup or *Other.
+// Record is a *Mmap, *Comm, *Task, *Lost, *Sample, *Namespaces, *KSymbol, *Cgroup or *Other.
 type Record interface{ header() *Header }
 
 // Mmap is PERF_RECORD_MMAP and PERF_RECORD_MMAP2.
@@ -119,6 +120,14 @@ type Lost struct {
 	Count   uint64 // records, or samples
 }
 
+// Namespaces is PERF_RECORD_NAMESPACES: inode numbers of a thread's namespaces, as /proc/PID/ns has them; 0: not known.
+type Namespaces struct {
+	Header
+	SampleID
+	PID, TID     int32
+	PIDs, Mounts uint64
+}
+
 // KSymbol is PERF_RECORD_KSYMBOL: kernel code was added or removed.
 type KSymbol struct {
 	Header
@@ -151,6 +160,7 @@ func (h *Header) header() *Header { return h }
 type records struct {
 	buildIDs bool // mappings of any event may have build-ids
 
+	spaces  Namespaces
 	mmap    Mmap
 	comm    Comm
 	task    Task
@@ -208,6 +218,11 @@ func (recs *records) decode(h Header, raw []byte, ev *Event) (Record, error) {
 		}
 		r.Count = c.u64()
 		rec = r
+	case TypeNamespaces:
+		r := &recs.spaces
+		*r = Namespaces{Header: h, SampleID: id, PID: int32(c.u32()), TID: int32(c.u32())}
+		r.decode(&c)
+		rec = r
 	case TypeKSymbol:
 		r := &recs.ksymbol
 		*r = KSymbol{Header: h, SampleID: id, Addr: c.u64(), Len: c.u32(), SymType: c.u16(), SymFlags: c.u16()}
@@ -227,6 +242,20 @@ func (recs *records) decode(h Header, raw []byte, ev *Event) (Record, error) {
 		return nil, ErrTruncated
 	}
 	return rec, nil
+}
+
+// decode decodes the list: a number of entries, each with device and inode, in the order of PERF_NR_NAMESPACES' enum.
+func (r *Namespaces) decode(c *cursor) {
+	const pids, mounts, most = 3, 5, 64
+	for i := range min(c.u64(), most) {
+		c.u64()
+		switch inode := c.u64(); i {
+		case pids:
+			r.PIDs = inode
+		case mounts:
+			r.Mounts = inode
+		}
+	}
 }
 
 // decode decodes the fields. Without buildIDs, PERF_RECORD_MISC_MMAP_BUILD_ID means nothing: the kernel leaves it set in

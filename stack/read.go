@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/unwind"
@@ -32,7 +33,7 @@ func ReadProcess(ctx context.Context, pid int, opt Options) (*Target, error) {
 		return nil, fmt.Errorf("process %d: want a number from 1 to 2^31-1", pid)
 	}
 	vdso := func() ([]byte, error) { return ondemand.VDSO(ctx) }
-	return opt.read(ctx, vdso, func(opt Options) (*Target, func(), error) {
+	return opt.read(ctx, true, vdso, func(opt Options) (*Target, func(), error) {
 		t, end, err := readLive(ctx, int32(pid), opt)
 		if err != nil {
 			return nil, end, fmt.Errorf("process %d: %w", pid, err)
@@ -50,7 +51,7 @@ func ReadCore(ctx context.Context, path, executable string, opt Options) (*Targe
 		return nil, err
 	}
 	defer file.Close()
-	return opt.read(ctx, file.VDSO, func(opt Options) (*Target, func(), error) {
+	return opt.read(ctx, false, file.VDSO, func(opt Options) (*Target, func(), error) {
 		if executable != "" {
 			if err := file.Use(executable, opt.Objects); err != nil {
 				return nil, func() {}, fmt.Errorf("%s: %w", executable, err)
@@ -88,8 +89,8 @@ func OpenCoreFile(path string) (*CoreFile, error) {
 	return &CoreFile{core, f}, nil
 }
 
-// read names the frames of what take returns. end, which take returns, ends the use of the target's files.
-func (opt Options) read(ctx context.Context, vdso func() ([]byte, error), take func(Options) (t *Target, end func(), err error)) (*Target, error) {
+// read names the frames of what take returns. live says that the target is a process, which exists. end, which take returns, ends the use of the target's files.
+func (opt Options) read(ctx context.Context, live bool, vdso func() ([]byte, error), take func(Options) (t *Target, end func(), err error)) (*Target, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	if opt.Objects == nil {
@@ -101,8 +102,9 @@ func (opt Options) read(ctx context.Context, vdso func() ([]byte, error), take f
 	if err != nil {
 		return nil, err
 	}
-	names := symbolize.New(symbolize.Options{Inline: opt.Lines, Lines: opt.Lines, MapDirs: []string{"/tmp"}, DebugDirs: unwind.DefaultDebugDirs(),
-		Objects: opt.Objects.All})
+	places := jit.NewPlaces(live, "/tmp")
+	defer places.Close()
+	names := symbolize.New(symbolize.Options{Inline: opt.Lines, Lines: opt.Lines, Places: places, DebugDirs: unwind.DefaultDebugDirs()})
 	cache := names.NewCache(nil)
 	for i := range t.Threads {
 		t.Threads[i].name(cache, t)

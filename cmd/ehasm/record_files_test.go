@@ -80,9 +80,9 @@ func TestRecordChains(t *testing.T) {
 	assert.Contains(t, perfIn(t, dir, "report", "--stdio", "--no-inline", "-i", file), " touch")
 }
 
-// jit is a program that compiles at run time: it writes a jitdump file, maps it as
+// compiler is a program that compiles at run time: it writes a jitdump file, maps it as
 // perf wants it, and runs the code for half a second.
-const jit = `
+const compiler = `
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -112,7 +112,7 @@ int main(void) {
 func TestRecordJITDump(t *testing.T) {
 	dir := t.TempDir()
 	build := exec.Command("gcc", "-O1", "-w", "-x", "c", "-o", filepath.Join(dir, "jit"), "-")
-	build.Stdin = strings.NewReader(jit)
+	build.Stdin = strings.NewReader(compiler)
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, string(out))
 	r := recordIn(t, dir, "-o", "p.folded", "--raw", "raw.data", "--", "./jit")

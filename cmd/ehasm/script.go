@@ -18,6 +18,7 @@ import (
 	"github.com/ehasm/ehasm/internal/files/interrupt"
 	"github.com/ehasm/ehasm/internal/files/outfile"
 	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/script"
@@ -332,14 +333,15 @@ func (opt *scriptOptions) prepare(ctx, compiling context.Context, made *ondemand
 	if opt.cache {
 		opt.Names.KernelCopy = builder.KernelCopy(os.Getenv)
 	}
-	opt.Names.MapDirs = []string{"/tmp"}
+	folders := []string{"/tmp"} // of maps
 	opt.Objects.DebugDirs = unwind.DefaultDebugDirs()
 	opt.Objects.Before = opt.recorded(opt.input)
 	// Under --symfs the recorded machine's folders come first.
 	if root := opt.Objects.Symfs; root != "" {
-		opt.Names.MapDirs = append([]string{filepath.Join(root, "tmp")}, opt.Names.MapDirs...)
+		folders = append([]string{filepath.Join(root, "tmp")}, folders...)
 		opt.Objects.DebugDirs = append([]string{filepath.Join(root, "usr/lib/debug")}, opt.Objects.DebugDirs...)
 	}
+	opt.Names.Places = jit.NewPlaces(false, folders...)
 	// The vDSO has no file; the running kernel's serves.
 	opt.Objects.VDSO = func() ([]byte, error) { return ondemand.VDSO(ctx) }
 	opt.Objects.Prepare = made.Prepare

@@ -96,9 +96,9 @@ func TestPerfMapForeign(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "perf-1.map")
 	testtool.MakeFIFO(t, path)
-	for name, read := range map[string]func(string, int32, *Budget) (*Table, error){"map": PerfMap, "dump": JITDump} {
+	for name, read := range map[string]func(Written, *Budget) (*Table, error){"map": PerfMap, "dump": JITDump} {
 		testtool.Within(t, 20*time.Second, func() {
-			_, err := read(path, 1, plenty())
+			_, err := read(Written{Path: path, PID: 1}, plenty())
 			assert.ErrorIs(t, err, regular.ErrNotRegular, name)
 		})
 	}
@@ -109,7 +109,7 @@ func TestPerfMapForeign(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(path, []byte("0 1 a\n"), 0o600))
 	require.NoError(t, os.Symlink(path, filepath.Join(dir, "perf-2.map")))
-	_, err := PerfMap(filepath.Join(dir, "perf-2.map"), 2, plenty())
+	_, err := PerfMap(Written{Path: filepath.Join(dir, "perf-2.map"), PID: 2}, plenty())
 	assert.ErrorIs(t, err, ErrNotOwn)
 }
 
@@ -130,12 +130,12 @@ func TestBudget(t *testing.T) {
 		want error
 	}{{small, nil}, {large, errManySymbols}, {small, nil}, {small, nil}, {small, nil}, {small, nil},
 		{small, errManySymbols}} {
-		_, err := PerfMap(c.path, 1, budget)
+		_, err := PerfMap(Written{Path: c.path, PID: 1}, budget)
 		assert.ErrorIs(t, err, c.want)
 	}
 	holes := write("holes", "0 1 name\n"+strings.Repeat("\x00", 1<<20)+"\n10 1 last\n20 1 "+strings.Repeat("x",
 		1<<20)+"\n30 1 end")
-	table, err := PerfMap(holes, 1, plenty())
+	table, err := PerfMap(Written{Path: holes, PID: 1}, plenty())
 	require.NoError(t, err)
 	require.Equal(t, 4, table.Len())
 	assert.Equal(t, "last", table.Find(0x10).Name)
@@ -157,7 +157,7 @@ func TestPerfMapLarge(t *testing.T) {
 		size += written
 	}
 	require.NoError(t, out.Flush())
-	table, err := PerfMap(path, 1, NewBudget(256<<20))
+	table, err := PerfMap(Written{Path: path, PID: 1}, NewBudget(256<<20))
 	require.NoError(t, err)
 	assert.Equal(t, n, table.Len())
 }
@@ -180,20 +180,20 @@ func TestPerfMapOwner(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "perf.map")
 	require.NoError(t, os.WriteFile(path, []byte("0 1 a\n"), 0o644))
-	_, err := PerfMap(path, int32(os.Getpid()), plenty())
+	_, err := PerfMap(Written{Path: path, PID: int32(os.Getpid())}, plenty())
 	require.NoError(t, err)
 	if os.Geteuid() != 0 {
 		return // cannot give files away
 	}
 	const another = 12345
 	require.NoError(t, os.Chown(path, another, another))
-	_, err = PerfMap(path, int32(os.Getpid()), plenty())
+	_, err = PerfMap(Written{Path: path, PID: int32(os.Getpid())}, plenty())
 	require.ErrorIs(t, err, ErrNotOwn)
 	theirs := exec.Command("sleep", "60")
 	theirs.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: another, Gid: another}}
 	require.NoError(t, theirs.Start())
 	defer func() { _ = theirs.Process.Kill(); _ = theirs.Wait() }()
-	_, err = PerfMap(path, int32(theirs.Process.Pid), plenty())
+	_, err = PerfMap(Written{Path: path, PID: int32(theirs.Process.Pid)}, plenty())
 	assert.NoError(t, err)
 }
 

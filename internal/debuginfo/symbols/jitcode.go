@@ -99,11 +99,11 @@ func (c *JITCode) RowsSize() int { return c.rows.size }
 var errOpenFiles = errors.New("too many jitdump files")
 
 // OpenJITFile opens a jitdump file, which must belong to root or to the user, as for JITDump. open bounds the files; it may be nil.
-func OpenJITFile(path string, pid int32, open *OpenFiles) (*JITFile, error) {
+func OpenJITFile(w Written, open *OpenFiles) (*JITFile, error) {
 	if !open.take() {
-		return nil, fmt.Errorf("%s: %w", path, errOpenFiles)
+		return nil, fmt.Errorf("%s: %w", w.Name, errOpenFiles)
 	}
-	f, _, err := openOwn(path, pid)
+	f, _, err := w.open()
 	if err != nil {
 		open.give()
 		return nil, err
@@ -111,7 +111,7 @@ func OpenJITFile(path string, pid int32, open *OpenFiles) (*JITFile, error) {
 	j := &JITFile{file: f, open: open}
 	if j.next, err = jitStart(f); err != nil {
 		j.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", w.Name, err)
 	}
 	return j, nil
 }

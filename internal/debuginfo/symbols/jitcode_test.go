@@ -20,7 +20,7 @@ func (d dump) unwind(rows string, index int) dump {
 func codeOf(t *testing.T, parts ...dump) (f *JITFile, list []JITCode) {
 	path := filepath.Join(t.TempDir(), "jit-1234.dump")
 	require.NoError(t, os.WriteFile(path, newDump(), 0o600))
-	f, err := OpenJITFile(path, 1, nil)
+	f, err := OpenJITFile(Written{Path: path, PID: 1}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { f.Close() })
 	for _, part := range parts {
@@ -100,14 +100,14 @@ func TestJITFiles(t *testing.T) {
 	require.NoError(t, os.WriteFile(good, newDump(), 0o600))
 	require.NoError(t, os.WriteFile(bad, make([]byte, 100), 0o600))
 	open := NewOpenFiles(1)
-	_, err := OpenJITFile(bad, 1, open)
+	_, err := OpenJITFile(Written{Path: bad, PID: 1}, open)
 	assert.ErrorIs(t, err, errNoJITDump)
-	_, err = OpenJITFile(bad+"x", 1, open)
+	_, err = OpenJITFile(Written{Path: bad + "x", PID: 1}, open)
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	for range 3 {
-		f, err := OpenJITFile(good, 1, open)
+		f, err := OpenJITFile(Written{Path: good, PID: 1}, open)
 		require.NoError(t, err)
-		_, err = OpenJITFile(good, 1, open)
+		_, err = OpenJITFile(Written{Path: good, PID: 1}, open)
 		assert.ErrorIs(t, err, errOpenFiles)
 		require.NoError(t, f.Close())
 	}

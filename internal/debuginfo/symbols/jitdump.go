@@ -36,10 +36,10 @@ const jitMagic = 0x4a695444
 // tools/perf/Documentation/jitdump-specification.txt. The file must belong to root or to the user.
 // If pieces of code have used the same place one after the other, the last counts. A file that its
 // program is still writing may end in the middle of a record. Its symbols count towards a budget.
-func JITDump(path string, pid int32, budget *Budget) (*Table, error) {
-	f, size, err := openOwn(path, pid)
+func JITDump(w Written, budget *Budget) (*Table, error) {
+	f, size, err := w.open()
 	if errors.Is(err, regular.ErrEmpty) {
-		err = fmt.Errorf("%s: %w", path, errNoJITDump)
+		err = fmt.Errorf("%s: %w", w.Name, errNoJITDump)
 	}
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func JITDump(path string, pid int32, budget *Budget) (*Table, error) {
 	list, err := readJITDump(f, size, taken)
 	if err != nil {
 		taken.giveBack()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", w.Name, err)
 	}
 	return newTable(lastAt(list), nil), nil
 }

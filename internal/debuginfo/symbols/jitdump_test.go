@@ -48,7 +48,7 @@ func (d dump) move(index, from, to, size uint64) dump {
 func readDump(t *testing.T, d dump) (*Table, error) {
 	path := filepath.Join(t.TempDir(), "jit-1234.dump")
 	require.NoError(t, os.WriteFile(path, d, 0o600))
-	return JITDump(path, 1, plenty())
+	return JITDump(Written{Path: path, PID: 1}, plenty())
 }
 
 func TestJITDump(t *testing.T) {
@@ -90,7 +90,7 @@ func TestJITDumpBad(t *testing.T) {
 		_, err := readDump(t, c.d)
 		assert.ErrorIs(t, err, c.want)
 	}
-	_, err := JITDump(filepath.Join(t.TempDir(), "none"), 1, plenty())
+	_, err := JITDump(Written{Path: filepath.Join(t.TempDir(), "none"), PID: 1}, plenty())
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 

@@ -144,12 +144,12 @@ func TestText(t *testing.T) {
 	_, err = Kallsyms(write("0000000000000000 T _text\n"))
 	assert.ErrorIs(t, err, ErrHidden)
 
-	table, err := PerfMap(write("7f0000001000 20 LazyCompile:~f file.js:1\nnonsense\n0x7f0000002000 0x10 g\n"), 1,
+	table, err := PerfMap(Written{Path: write("7f0000001000 20 LazyCompile:~f file.js:1\nnonsense\n0x7f0000002000 0x10 g\n"), PID: 1},
 		plenty())
 	require.NoError(t, err)
 	assert.Equal(t, []string{"LazyCompile:~f file.js:1", "-", "g"},
 		names(table, 0x7f000000101f, 0x7f0000001020, 0x7f0000002000))
-	_, err = PerfMap(dir, 1, plenty())
+	_, err = PerfMap(Written{Path: dir, PID: 1}, plenty())
 	assert.Error(t, err)
 }
 

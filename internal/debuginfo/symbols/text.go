@@ -19,8 +19,8 @@ const maxText = 512 << 20 // bytes of a text file of symbols
 // tools/perf/Documentation/jit-interface.txt. The file must belong to root or
 // to the user, as for perf: anyone may write to the folder it lies in. To root it may
 // also belong to the user whose process it is. Its symbols count towards a budget.
-func PerfMap(path string, pid int32, budget *Budget) (*Table, error) {
-	f, _, err := openOwn(path, pid)
+func PerfMap(w Written, budget *Budget) (*Table, error) {
+	f, _, err := w.open()
 	if errors.Is(err, regular.ErrEmpty) {
 		return newTable(nil, nil), nil
 	}
@@ -30,7 +30,7 @@ func PerfMap(path string, pid int32, budget *Budget) (*Table, error) {
 	defer f.Close()
 	list, err := parsePerfMap(io.LimitReader(f, maxText), mostSymbols, budget)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", w.Name, err)
 	}
 	return newTable(list, nil), nil
 }
@@ -89,20 +89,28 @@ var errManySymbols = errors.New("too many symbols")
 // ErrNotOwn is wrapped by errors about files that another user may have put there.
 var ErrNotOwn = errors.New("not a file of this user, nor of root, nor of the user whose process it is: ignored")
 
-// openOwn opens a file, and returns its size, if it is no symbolic link and comes from a process as
-// isOf has it.
-func openOwn(path string, pid int32) (*os.File, int64, error) {
-	seen, err := os.Lstat(path)
-	if err != nil {
-		return nil, 0, err
+// Written is a file that a process has written for profilers.
+type Written struct {
+	// Path of the file. If Root is not "", Path is below that folder, and no part of it may be a symbolic link.
+	Root, Path string
+	Name       string // for messages: as the process has it
+	PID        int32  // of the process, in this namespace
+}
+
+// open opens the file, and returns its size, if it is no symbolic link and comes from the process as isOf has it.
+func (w *Written) open() (f *os.File, size int64, err error) {
+	var seen os.FileInfo
+	if w.Root != "" {
+		f, err = regular.OpenBelow(w.Root, w.Path)
+	} else if seen, err = os.Lstat(w.Path); err == nil {
+		f, err = regular.Open(w.Path)
 	}
-	f, err := regular.Open(path)
 	if err != nil {
 		return nil, 0, err
 	}
 	st, err := f.Stat()
-	if err == nil && (!os.SameFile(st, seen) || !isOf(st, pid)) {
-		err = fmt.Errorf("%s: %w", path, ErrNotOwn)
+	if err == nil && (seen != nil && !os.SameFile(st, seen) || !isOf(st, w.PID)) {
+		err = fmt.Errorf("%s: %w", w.Name, ErrNotOwn)
 	}
 	if err != nil {
 		f.Close()

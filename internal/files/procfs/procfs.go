@@ -149,6 +149,31 @@ func listNumbers(dir string) ([]int32, error) {
 	return list, err
 }
 
+// OwnPID returns the number of a process in its own PID namespace: NSpid of proc_pid_status(5). If that is not known, it is
+// pid.
+func OwnPID(pid int32) int32 {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			list := strings.Fields(rest)
+			if n, err := strconv.ParseInt(list[max(0, len(list)-1)], 10, 32); err == nil {
+				return int32(n)
+			}
+		}
+	}
+	return pid
+}
+
+// Namespace returns the inode number of a process's namespace of a kind, such as "pid"; 0: it is not known.
+func Namespace(pid int32, kind string) (inode uint64) {
+	name, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", Living(pid), kind)) // pid:[4026531836]
+	_, err := fmt.Sscanf(name, kind+":[%d]", &inode)
+	if err != nil {
+		return 0
+	}
+	return inode
+}
+
 // Comm returns the name of a thread.
 func Comm(pid, tid int32) (string, bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/comm", pid, tid))

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/internal/files/limits"
+	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/stack"
@@ -139,5 +140,5 @@ func Report(ctx context.Context, opt Options, head io.Reader, out io.Writer) err
 	if err := c.plain().write(out, opt.JSON, symbolize.Options{Addresses: true}); err != nil {
 		return err
 	}
-	return c.write(out, opt.JSON, symbolize.Options{DebugDirs: unwind.DefaultDebugDirs(), MapDirs: []string{"/tmp"}})
+	return c.write(out, opt.JSON, symbolize.Options{DebugDirs: unwind.DefaultDebugDirs(), Places: jit.NewPlaces(true, "/tmp")})
 }

@@ -5,16 +5,14 @@ package jit
 import (
 	"bytes"
 	"encoding/binary"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/internal/analysis/x86"
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/unwind"
 )
 
@@ -50,21 +48,15 @@ const (
 	recheckFailed = 10 * time.Millisecond
 )
 
-// IsDump reports whether a mapping is the jitdump file of a process, by its name.
-func IsDump(name string, pid int32) bool {
-	number, ok := strings.CutPrefix(filepath.Base(name), "jit-")
-	return ok && number == strconv.Itoa(int(pid))+".dump"
-}
-
 // mostDumps bounds the jitdump files of a process.
 const mostDumps = 4
 
-// AddDump says that the process has mapped its jitdump file.
-func (c *Code) AddDump(path string, pid int32) {
+// AddDump says that the process has mapped a jitdump file.
+func (c *Code) AddDump(w symbols.Written) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.dumps) == 0 || c.dumps[0].pid != pid {
-		c.dumps = slices.Insert(c.dumps, 0, &dump{path: path, pid: pid, open: c.Limits.open()})
+	if len(c.dumps) == 0 || c.dumps[0].from != w {
+		c.dumps = slices.Insert(c.dumps, 0, &dump{from: w, open: c.Limits.open()})
 		if len(c.dumps) > mostDumps {
 			c.dumps[mostDumps].close()
 			c.dumps = c.dumps[:mostDumps]
@@ -78,7 +70,7 @@ func (c *Code) Fork(read func(addr uint64, b []byte) int) *Code {
 	defer c.mu.Unlock()
 	child := &Code{Read: read, Limits: c.Limits}
 	for _, d := range c.dumps {
-		child.dumps = append(child.dumps, &dump{path: d.path, pid: d.pid, open: c.Limits.open()})
+		child.dumps = append(child.dumps, &dump{from: d.from, open: c.Limits.open()})
 	}
 	return child
 }

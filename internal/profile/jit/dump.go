@@ -11,8 +11,7 @@ import (
 
 // dump is the jitdump file of a process.
 type dump struct {
-	path   string
-	pid    int32
+	from   symbols.Written
 	open   *symbols.OpenFiles // may be nil
 	file   *symbols.JITFile   // nil: not opened yet, or bad
 	bad    bool
@@ -66,7 +65,7 @@ func (d *dump) update() {
 		return
 	}
 	if d.file == nil {
-		f, err := symbols.OpenJITFile(d.path, d.pid, d.open)
+		f, err := symbols.OpenJITFile(d.from, d.open)
 		if err != nil { // it may be empty still
 			d.after = begin.Add(recheckFailed)
 			return
@@ -93,7 +92,7 @@ func (d *dump) table(c *symbols.JITCode) codeTable {
 	t := codeTable{end: c.End}
 	if b := d.file.Rows(c); b != nil {
 		const at = 1 << 40 // so that no relative address wraps around
-		s := dwarfcfa.NewSection(d.path, dwarfcfa.SourceEHFrame, at, b, dwarfcfa.Bases{})
+		s := dwarfcfa.NewSection(d.from.Name, dwarfcfa.SourceEHFrame, at, b, dwarfcfa.Bases{})
 		rows, start := dwarfcfa.NewCodeTable(s, c.End-c.Start)
 		t.rows, t.bias = rows, c.Start-uint64(start)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -218,7 +219,7 @@ func TestTables(t *testing.T) {
 		record(0, load)
 	}
 	require.NoError(t, os.WriteFile(path, file, 0o600))
-	d := dump{path: path, pid: 1}
+	d := dump{from: symbols.Written{Path: path, PID: 1}}
 	defer d.close()
 	for i := range uint64(20) {
 		c := d.find(0x1000 + i)
@@ -233,13 +234,13 @@ func TestTables(t *testing.T) {
 func TestForkDumps(t *testing.T) {
 	c := &Code{Limits: NewFileLimits(1)}
 	for pid := int32(1); pid < 10; pid++ {
-		c.AddDump("/tmp/dump", pid)
-		c.AddDump("/tmp/dump", pid)
+		c.AddDump(symbols.Written{Path: "/tmp/dump", PID: pid})
+		c.AddDump(symbols.Written{Path: "/tmp/dump", PID: pid})
 		c = c.Fork(nil)
 	}
 	require.Len(t, c.dumps, mostDumps)
 	for i, d := range c.dumps {
-		assert.Equal(t, int32(9-i), d.pid)
+		assert.Equal(t, int32(9-i), d.from.PID)
 	}
 }
 
@@ -278,9 +279,9 @@ func TestBounds(t *testing.T) {
 }
 
 func TestIsDump(t *testing.T) {
-	assert.True(t, IsDump("/tmp/jit-12.dump", 12))
-	for _, name := range []string{"/tmp/jit-12.dump", "/tmp/jit-012.dump", "/tmp/jit-.dump", "jit-1.dump/x", "/tmp/xjit-1.dump"} {
-		assert.False(t, IsDump(name, 1), name)
+	assert.True(t, IsDump("/tmp/jit-12.dump"))
+	for _, name := range []string{"/tmp/jit-1x2.dump", "/tmp/jit-012.dump", "/tmp/jit-.dump", "jit-1.dump/x", "/tmp/xjit-1.dump"} {
+		assert.False(t, IsDump(name), name)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/ehasm/ehasm/perfdata"
@@ -83,7 +84,7 @@ func TestForgetCode(t *testing.T) {
 	}
 	process := func(pid int32) *jit.Code {
 		code := &jit.Code{Limits: tr.made}
-		code.AddDump(path, pid)
+		code.AddDump(symbols.Written{Path: path, PID: pid})
 		tr.process(pid).code = code
 		return code
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/perfevent"
 	"github.com/ehasm/ehasm/perfdata"
@@ -45,6 +46,7 @@ type Options struct {
 	Realtime  bool       // the thread that reads the rings has real-time priority
 	Pointers  unwind.FramePointers
 	Objects   *unwind.Objects
+	Places    *jit.Places          // which learns where names of code made at run time are; may be nil
 	OnObject  func(*unwind.Object) // see unwind.Walker; may be nil
 	Raw       *RawWriter           // gets all records; may be nil
 	// Left is called for an object that is released, with the link-time addresses at which it was met: names for those

@@ -70,11 +70,12 @@ type mappedFiles struct {
 	frameAddrs map[*unwind.Object][]uint64  // link-time addresses in the frames of earlier tables, and of released objects
 	root       uint64                       // device of the root file system
 	made       *jit.Limits                  // of code made at run time
+	places     *jit.Places                  // of its names
 }
 
 func newMappedFiles(objects *unwind.Objects) mappedFiles {
 	return mappedFiles{Files: mapped.NewFiles(objects, MostFiles()), most: manyObjects, frameAddrs: make(map[*unwind.Object][]uint64),
-		root: rootDevice(), made: jit.NewLimits(mostDumps)}
+		root: rootDevice(), made: jit.NewLimits(mostDumps), places: jit.NewPlaces(true)}
 }
 
 // keepGone is how many threads are remembered after their exit, since samples may
@@ -226,15 +227,16 @@ func (t *tracker) forgetCode(pid int32) {
 
 // generate notes an executable mapping if it is no file's, or a jitdump file's.
 func (t *tracker) generate(p *process, pid int32, start, size uint64, o *unwind.Object) {
-	dump := jit.IsDump(o.Name, pid)
+	dump := jit.IsDump(o.Name)
 	if !dump && !o.IsAnonymous() {
 		return
 	}
 	if p.code == nil {
 		p.code, p.maps = &jit.Code{Read: memoryOf(pid), Limits: t.made}, nil
+		t.places.See(pid)
 	}
 	if dump {
-		p.code.AddDump(o.Name, pid)
+		p.code.AddDump(t.places.Dump(pid, o.Name))
 	} else {
 		p.code.Changed(start, start+size)
 	}

@@ -86,6 +86,9 @@ func Open(opt Options) (*Session, error) {
 		op.close()
 		return nil, err
 	}
+	if opt.Places != nil {
+		s.tracker.places = opt.Places
+	}
 	if opt.Raw != nil {
 		s.tracker.onMap, s.tracker.onComm = opt.Raw.mapping, opt.Raw.comm
 	}

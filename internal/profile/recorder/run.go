@@ -16,6 +16,7 @@ import (
 
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
+	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/record"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
@@ -32,6 +33,7 @@ type run struct {
 	made    *ondemand.Maker
 	objects *unwind.Objects
 	names   *symbolize.Namer
+	places  *jit.Places // of names of code made at run time
 	signals *writeSignals
 	session *record.Session // once it is open
 	parts   *parts          // with Every and Flight; else nil
@@ -98,6 +100,7 @@ func (r *run) prepare(ctx, compiling context.Context) {
 			return r.made.EhElf(compiling, name, file, size)
 		},
 	})
+	r.places = jit.NewPlaces(true, "/tmp")
 	names := r.nameOptions()
 	names.OpenFiles = symbols.NewOpenFiles(record.MostFiles())
 	r.names = symbolize.New(names)
@@ -115,8 +118,7 @@ func (r *run) patience() time.Duration {
 // nameOptions says where names come from.
 func (r *run) nameOptions() symbolize.Options {
 	names := r.opt.Output.Names
-	names.Kallsyms, names.HostKernel, names.MapDirs, names.DebugDirs = "/proc/kallsyms", true, []string{"/tmp"}, unwind.DefaultDebugDirs()
-	names.Objects = r.objects.All
+	names.Kallsyms, names.HostKernel, names.Places, names.DebugDirs = "/proc/kallsyms", true, r.places, unwind.DefaultDebugDirs()
 	if r.opt.Run.Cache {
 		names.KernelCopy = builder.KernelCopy(os.Getenv)
 	}

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/perfdata"
 )
@@ -14,14 +15,15 @@ type madeCode struct {
 // mostDumps is how many jitdump files may be open.
 const mostDumps = 128
 
-// add says that a process has mapped its jitdump file, and returns its code.
-func (m *madeCode) add(path string, pid int32) *jit.Code {
+// add says that a process has mapped a jitdump file, and returns its code.
+func (m *madeCode) add(w symbols.Written) *jit.Code {
+	pid := w.PID
 	code := m.of[pid]
 	if code == nil {
 		code = &jit.Code{Limits: m.limits}
 		m.of[pid] = code
 	}
-	code.AddDump(path, pid)
+	code.AddDump(w)
 	return code
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 
+	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
@@ -49,6 +50,9 @@ func (o *Options) fill() {
 		o.MaxChain = math.MaxInt
 	}
 	o.Names.DebugDirs = o.Objects.DebugDirs
+	if o.Names.Places == nil {
+		o.Names.Places = jit.NewPlaces(false)
+	}
 }
 
 // nothing is the format of runs that only count.

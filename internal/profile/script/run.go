@@ -44,7 +44,6 @@ type runner struct {
 
 // newRunner returns a runner for a recording, with the information of its header.
 func newRunner(r *perfdata.Reader, objects *unwind.Objects, opt Options) *runner {
-	opt.Names.Objects = objects.All
 	run := &runner{opt: opt, reader: r, procs: unwind.NewProcesses(), objects: objects,
 		names: symbolize.New(opt.Names), events: make(map[*perfdata.Event]*stackfmt.Event),
 		made:    madeCode{of: make(map[int32]*jit.Code), limits: jit.NewFileLimits(mostDumps)},
@@ -258,6 +257,10 @@ func (run *runner) follow(rec perfdata.Record) {
 		}
 	case *perfdata.Task:
 		run.task(r)
+	case *perfdata.Namespaces:
+		if r.PID == r.TID {
+			run.opt.Names.Places.SeeIf(r.PID, r.PIDs, r.Mounts)
+		}
 	case *perfdata.Cgroup:
 		run.labeler.groups[r.Number] = string(r.Path)
 	case *perfdata.Lost:
@@ -275,8 +278,8 @@ func (run *runner) mapped(r *perfdata.Mmap) {
 		}
 		object = run.objects.Object(string(r.Name), id)
 	}
-	if object != nil && jit.IsDump(object.Name, r.PID) {
-		run.procs.Process(r.PID).SetGenerated(run.made.add(object.Name, r.PID))
+	if object != nil && jit.IsDump(object.Name) {
+		run.procs.Process(r.PID).SetGenerated(run.made.add(run.opt.Names.Places.Dump(r.PID, object.Name)))
 	}
 	run.procs.Map(r.PID, r.Addr, r.Len, r.PgOff, object)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/internal/testing/perfdatatest"
@@ -118,7 +119,7 @@ func (o settings) made(t testing.TB) Options {
 
 func (r *recording) options(format string) settings {
 	return settings{Options: Options{Workers: 2,
-		Names:   symbolize.Options{MapDirs: []string{r.dir}, Kallsyms: filepath.Join(r.dir, "kallsyms")},
+		Names:   symbolize.Options{Places: jit.NewPlaces(false, r.dir), Kallsyms: filepath.Join(r.dir, "kallsyms")},
 		Objects: unwind.Options{Symfs: r.dir, Compile: unwindtest.Compile}}, format: format}
 }
 

@@ -24,7 +24,7 @@ func (r *run) ofProcesses(ctx context.Context) (any bool) {
 		r.c.Fail("processes", err)
 		return false
 	}
-	s := r.open(ctx, func() ([]byte, error) { return ondemand.VDSO(ctx) })
+	s := r.open(ctx, true, func() ([]byte, error) { return ondemand.VDSO(ctx) })
 	live := stack.NewLive(r.how(s))
 	defer live.Close()
 	defer r.close(s, "stacks")

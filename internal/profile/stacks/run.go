@@ -11,6 +11,7 @@ import (
 	"github.com/ehasm/ehasm/internal/debuginfo/debuginfod"
 	"github.com/ehasm/ehasm/internal/files/outfile"
 	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/stack"
@@ -94,20 +95,18 @@ type source struct {
 	stop    context.CancelFunc // ends compiling in the background
 }
 
-// open makes a source.
-func (r *run) open(ctx context.Context, vdso func() ([]byte, error)) *source {
+// open makes a source, which is live if it is of processes.
+func (r *run) open(ctx context.Context, live bool, vdso func() ([]byte, error)) *source {
 	compiling, stop := context.WithCancel(ctx)
 	s := &source{stop: stop}
 	opt := unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), VDSO: vdso}
 	names := r.Names
-	// perf-PID.map files of JIT compilers lie in /tmp.
-	names.MapDirs, names.DebugDirs = []string{"/tmp"}, opt.DebugDirs
+	names.Places, names.DebugDirs = jit.NewPlaces(live, "/tmp"), opt.DebugDirs
 	if fetch := r.Fetch; fetch != nil {
 		opt.Fetch = func(id []byte) (string, error) { return fetch(id, debuginfod.Executable) }
 		names.Fetch = func(id []byte) (string, error) { return fetch(id, debuginfod.DebugInfo) }
 	}
 	s.objects = stack.NewObjects(compiling, opt)
-	names.Objects = s.objects.All
 	s.names = symbolize.New(names)
 	if r.format == nil {
 		s.cache = s.names.NewCache(nil)
@@ -188,7 +187,7 @@ func (r *run) ofCore(ctx context.Context) error {
 		return err
 	}
 	defer core.Close()
-	s := r.open(ctx, core.VDSO)
+	s := r.open(ctx, false, core.VDSO)
 	defer r.close(s, r.coreName())
 	if r.Executable != "" {
 		if err := core.Use(r.Executable, s.objects); err != nil {

@@ -16,6 +16,7 @@ type Cache struct {
 	frames map[frameKey]*entry
 	kernel map[uint64]*stackfmt.Frame // by address
 	places map[string]*stackfmt.Frame // of KernelPlace
+	learnt *unwind.Maps               // whose jitdump files are known; nil: none
 }
 
 // entry is a frame of user code.
@@ -62,6 +63,10 @@ func (c *Cache) Stack(list []*stackfmt.Frame, maps *unwind.Maps, pid int32, pcs 
 // signal handler returns to, has its name: no instruction before the pc belongs to it.
 func (c *Cache) Backtrace(maps *unwind.Maps, pid int32, pcs []uint64) []*stackfmt.Frame {
 	list := make([]*stackfmt.Frame, len(pcs))
+	if places := c.names.opt.Places; places != nil && c.learnt != maps {
+		places.Learn(pid, maps)
+		c.learnt = maps
+	}
 	exact := true
 	for i, pc := range pcs {
 		at := pc

@@ -14,24 +14,23 @@ import (
 
 	"github.com/ehasm/ehasm/internal/debuginfo/prototypes"
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
+	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/unwind"
 )
 
 // Options says where names come from.
 type Options struct {
-	Addresses  bool     // no names, but of the objects: frames of files have the offset in the file
-	Mangled    bool     // do not demangle names
-	Inline     bool     // also name inlined functions
-	Lines      bool     // add source files and lines to frames
-	Signatures bool     // add parameters to functions
-	Kallsyms   string   // path; empty: kernel frames get no names
-	HostKernel bool     // Kallsyms is of this machine's kernel: perf's copy, below DebugDirs, goes before it
-	KernelCopy string   // with HostKernel: file for a copy of Kallsyms, used until the next boot; empty: none
-	MapDirs    []string // folders of perf-PID.map files, in order of search
-	// Objects returns the objects of the recording, including the jit-PID.dump files that run-time
-	// compilers map so that profilers find them. May be nil; then they are not looked for.
-	Objects   func() []*unwind.Object
+	Addresses  bool   // no names, but of the objects: frames of files have the offset in the file
+	Mangled    bool   // do not demangle names
+	Inline     bool   // also name inlined functions
+	Lines      bool   // add source files and lines to frames
+	Signatures bool   // add parameters to functions
+	Kallsyms   string // path; empty: kernel frames get no names
+	HostKernel bool   // Kallsyms is of this machine's kernel: perf's copy, below DebugDirs, goes before it
+	KernelCopy string // with HostKernel: file for a copy of Kallsyms, used until the next boot; empty: none
+	// Places says where the names of code made at run time are; nil: they are not looked for.
+	Places    *jit.Places
 	DebugDirs []string // folders with .build-id folders of perf or of gdb
 	// OpenFiles lets names stay in their files until they are needed, for a Namer that lives long. May be nil.
 	OpenFiles *symbols.OpenFiles
@@ -168,7 +167,7 @@ const memfdPrefix = "/memfd:"
 // mapping if there is one, otherwise the name of the map that names its functions.
 func (n *Namer) anonymous(f *stackfmt.Frame, at uint64, pid int32) *stackfmt.Frame {
 	f.DSO, f.JIT = f.Object.Name, true
-	if len(n.opt.MapDirs) == 0 && n.opt.Objects == nil {
+	if n.opt.Places == nil {
 		return f
 	}
 	n.mu.Lock()
@@ -204,24 +203,19 @@ func (n *Namer) ForgetJIT() {
 // readJIT reads the names of the code that a process has made at run time: its jitdump file, which
 // includes all of its map, or else its map.
 func (n *Namer) readJIT(pid int32, left *symbols.Budget) (m jitMap) {
-	if n.opt.Objects != nil {
-		for _, o := range n.opt.Objects() {
-			if filepath.Base(o.Name) != fmt.Sprintf("jit-%d.dump", pid) {
-				continue
-			}
-			table, err := symbols.JITDump(o.Name, pid, left)
-			if err == nil {
-				return jitMap{o.Name, table}
-			}
-			if !errors.Is(err, os.ErrNotExist) {
-				n.warn(err)
-			}
+	if dump, ok := n.opt.Places.Dumped(pid); ok {
+		table, err := symbols.JITDump(dump, left)
+		if err == nil {
+			return jitMap{dump.Name, table}
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			n.warn(err)
 		}
 	}
-	for _, dir := range n.opt.MapDirs {
-		m.path = filepath.Join(dir, fmt.Sprintf("perf-%d.map", pid))
+	for _, file := range n.opt.Places.Maps(pid) {
+		m.path = file.Name
 		var err error
-		if m.table, err = symbols.PerfMap(m.path, pid, left); err == nil {
+		if m.table, err = symbols.PerfMap(file, left); err == nil {
 			break
 		}
 		if !errors.Is(err, os.ErrNotExist) { // most processes have none

@@ -1,0 +1,116 @@
+package jit
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
+	"github.com/ehasm/ehasm/internal/files/procfs"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
+	"github.com/ehasm/ehasm/unwind"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// contained starts a shell with PID 1 and an own /tmp, in which it has run a script, and returns its number here.
+func contained(t *testing.T, script string) (pid int32, end func()) {
+	t.Helper()
+	testtool.NeedRoot(t, "for namespaces")
+	cmd := exec.Command("unshare", "--pid", "--fork", "--mount", "--kill-child", "--mount-proc", "sh", "-c",
+		"mount -t tmpfs tmpfs /tmp && "+script+" && echo ready && read line")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	end = func() {
+		in.Close()
+		_ = cmd.Wait()
+	}
+	t.Cleanup(end)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "ready\n", line)
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", cmd.Process.Pid))
+	require.NoError(t, err)
+	_, err = fmt.Sscan(string(children), &pid)
+	require.NoError(t, err)
+	return pid, end
+}
+
+// TestPlacesContained: a process in PID and mount namespaces writes names for its own number into its own /tmp. They are found
+// also once it has ended, if it was seen before.
+func TestPlacesContained(t *testing.T) {
+	pid, end := contained(t, "echo 1000 10 inside > /tmp/perf-1.map")
+	name := func(p *Places) string {
+		for _, w := range p.Maps(pid) {
+			if table, err := symbols.PerfMap(w, symbols.NewBudget(1<<20)); err == nil {
+				assert.Equal(t, "/tmp/perf-1.map", w.Name)
+				return table.Find(0x1008).Name
+			}
+		}
+		return ""
+	}
+	assert.Equal(t, int32(1), procfs.OwnPID(pid))
+	seen, live, dead := NewPlaces(true, "/tmp"), NewPlaces(true, "/tmp"), NewPlaces(false, "/tmp")
+	defer seen.Close()
+	defer live.Close()
+	seen.See(pid)
+	assert.Equal(t, "inside", name(seen))
+	assert.Equal(t, "inside", name(live))
+	assert.Empty(t, name(dead), "a recording may be of another process with that number")
+	dead.SeeIf(pid, procfs.Namespace(pid, "pid"), procfs.Namespace(pid, "mnt")+1)
+	assert.Empty(t, name(dead))
+	dead.SeeIf(pid, procfs.Namespace(pid, "pid"), procfs.Namespace(pid, "mnt"))
+	assert.Equal(t, "inside", name(dead))
+	assert.Equal(t, "/tmp/perf-1.map", seen.Maps(pid)[0].Name)
+
+	dump := seen.Dump(pid, "/tmp/jit-1.dump")
+	assert.Equal(t, dump, seen.Dump(pid, "/tmp/jit-7.dump"), "the own one goes first")
+	end()
+	assert.Equal(t, "inside", name(seen))
+	_, err := symbols.JITDump(dump, symbols.NewBudget(1<<20))
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestPlacesLink: a process's /tmp that is a link, or a map that is one, leads nowhere.
+func TestPlacesLink(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "map")
+	require.NoError(t, os.WriteFile(outside, []byte("1000 10 outside\n"), 0o600))
+	pid, _ := contained(t, "ln -s "+strings.Replace(outside, "/tmp", "/proc/1/root/tmp", 1)+" /tmp/perf-1.map")
+	p := NewPlaces(true)
+	defer p.Close()
+	require.Len(t, p.Maps(pid), 1)
+	_, err := symbols.PerfMap(p.Maps(pid)[0], symbols.NewBudget(1<<20))
+	assert.Error(t, err)
+}
+
+// TestPlacesHere: processes of this namespace write where they do, and are not remembered. Of others, so many are.
+func TestPlacesHere(t *testing.T) {
+	p := NewPlaces(true, "/a", "/tmp")
+	defer p.Close()
+	self := int32(os.Getpid())
+	p.See(self)
+	assert.Empty(t, p.known)
+	maps := p.Maps(self)
+	require.Len(t, maps, 2)
+	assert.Equal(t, fmt.Sprintf("/tmp/perf-%d.map", self), maps[1].Path)
+	ps := unwind.NewProcesses()
+	objects := unwind.NewObjects(unwind.Options{})
+	ps.Map(self, 0x1000, 0x1000, 0, objects.Object("/x/jit-5.dump", nil))
+	p.Learn(self, ps.Process(self).Maps())
+	got, ok := p.Dumped(self)
+	assert.True(t, ok)
+	assert.Equal(t, symbols.Written{Path: "/x/jit-5.dump", Name: "/x/jit-5.dump", PID: self}, got)
+	for i := range int32(2 * mostPlaces) {
+		p.Dump(1<<30+i, "/tmp/jit-1.dump")
+		assert.LessOrEqual(t, len(p.known), mostPlaces)
+	}
+	assert.Len(t, p.order, len(p.known))
+}
