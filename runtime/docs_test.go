@@ -73,7 +73,7 @@ func TestExamplePreload(t *testing.T) {
 		"LD_PRELOAD=" + k.path("libehunwind-preload.so")}, prog)
 	require.NoError(t, err, "%s", got)
 	for _, part := range []string{"libc.so.6(qsort_r+0x", "program(main+0x", "program(_start+0x", "backtrace 1/0,",
-		"5 of 5 objects"} {
+		"5 of 6 objects"} {
 		assert.Contains(t, got, part)
 	}
 }

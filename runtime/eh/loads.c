@@ -1,12 +1,4 @@
-/*
- * The loader's counts. dl_iterate_phdr gives how many objects it has loaded (dlpi_adds) and unloaded (dlpi_subs), but
- * takes the loader's lock, which all threads share. Its data has two such words: the number of loaded objects, behind
- * its locks, and the number of those in the first namespace, beside the pointer to the first of them. If a word cannot be
- * found, or disagrees with dl_iterate_phdr, the loader is asked at each throw.
- */
-#include <link.h>
-#include <pthread.h>
-
+/* The loader's counts, see loader.c. If they cannot be found, or disagree with dl_iterate_phdr, the loader is asked at each throw. */
 #include "eh.h"
 
 const uint64_t *ehx_loads_;
@@ -19,44 +11,11 @@ uint64_t ehx_ask_loads_(void)
     return ehu_ask_loader_(&c) ? c.adds + c.subs : 0;
 }
 
-/* adds_word follows the lock that was found, or another one behind it: glibc 2.35 has three. */
-static const uint64_t *adds_word(uint64_t adds)
-{
-    const pthread_mutex_t *lock = ehu_loader_.lock;
-    for (int i = 1; lock && i <= 2; i++) {
-        const uint64_t *word = (const void *)(lock + i);
-        if (__atomic_load_n(word, __ATOMIC_RELAXED) == adds)
-            return word;
-    }
-    return NULL;
-}
-
-/* loaded_word begins with the number of loaded objects; it follows a pointer to the first of them. */
-static const uint32_t *loaded_word(uint64_t loaded)
-{
-    const uint64_t *word = NULL;
-    for (size_t i = 1; i < ehu_loader_.n; i++) {
-        const uint64_t *w = &ehu_loader_.words[i];
-        if (w[-1] != (uint64_t)(uintptr_t)_r_debug.r_map || (uint32_t)__atomic_load_n(w, __ATOMIC_RELAXED) != loaded)
-            continue;
-        if (word)
-            return NULL;
-        word = w;
-    }
-    return (const void *)word;
-}
-
 void ehx_loads_init_(void)
 {
-    struct ehu_counts c;
-    if (!ehu_ask_loader_(&c))
-        return;
-    const uint64_t *adds = adds_word(c.adds);
-    const uint32_t *loaded = loaded_word(c.adds - c.subs);
-    if (!adds || !loaded)
-        return;
-    ehx_loads_ = adds;
-    ehx_loaded_ = loaded;
+    ehu_find_counts_();
+    ehx_loads_ = ehu_loader_.adds;
+    ehx_loaded_ = ehu_loader_.loaded;
 }
 
 /* ---------------------------------------------------------------------------------- code made at run time */

@@ -16,7 +16,7 @@ static bool fill(enum ehp_kind kind, void **pcs, int n, const eh_elf_regs_t *reg
     enum ehu_worth worth = EHU_PARTIAL;
     uint64_t stopped = 0;
     size_t k = 0;
-    if (atomic_load_explicit(&ehp_ready_, memory_order_acquire) && n > 0)
+    if (n > 0 && ehp_can_walk_())
         k = ehu_try_(regs, (uint64_t *)(void *)(pcs + 1), (size_t)n - 1, false, &worth, &stopped);
     if (worth == EHU_PARTIAL || (worth == EHU_ASTRAY && kind == KIND_UNW_BACKTRACE)) {
         ehp_hand_on_(kind, stopped);

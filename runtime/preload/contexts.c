@@ -95,7 +95,7 @@ struct ehp_answer ehp_unwind_backtrace_(_Unwind_Trace_Fn trace, void *arg, const
     struct walked w;
     uint64_t stopped = 0;
     w.worth = EHU_PARTIAL;
-    if (atomic_load_explicit(&ehp_ready_, memory_order_acquire) && ehp_style_ != STYLE_OTHER)
+    if (ehp_style_ != STYLE_OTHER && ehp_can_walk_())
         w.steps = ehu_try_(regs, w.pc, KEPT_PCS, true, &w.worth, &stopped);
     if (w.worth == EHU_WHOLE || (w.worth == EHU_ASTRAY && ehp_style_ == STYLE_LIBGCC)) {
         ehp_add_(&ehp_taken_[KIND_UNWIND_BACKTRACE]);

@@ -74,7 +74,7 @@ static int begin(ehp_unw_cursor_t *u, ucontext_t *context, int flags, const void
     bool known = flags == 0 || flags == UNW_SIGNAL_FRAME;
     if (!EHP_ORIGINAL(init_local) || !known || ehp_in_libunwind_(caller))
         return their_init(u, context, flags);
-    if (!atomic_load_explicit(&ehp_ready_, memory_order_acquire)) {
+    if (!ehp_can_walk_()) {
         ehp_hand_on_(KIND_UNW_CURSOR, 0);
         return their_init(u, context, flags);
     }

@@ -1,14 +1,12 @@
 /*
- * Loading and unloading. Walks may run in signal handlers, which cannot look up
- * objects, so new objects are looked up when the program loads them: in dlopen and
- * dlclose.
+ * Loading. Walks may run in signal handlers, where lookups of functions should not begin, so the originals
+ * in new objects are looked up when the program loads them, in dlopen. The table of objects is renewed by the first
+ * walk that needs it: most programs that load take no stack.
  *
  * The loader looks at the caller of dlopen: by the return address it finds the object whose
  * DT_RUNPATH and DT_RPATH apply to a name without a slash, and whose folder is $ORIGIN. A
  * call from here would have this library as its caller. So if the result may depend on the
- * caller, the call is not followed: the entry jumps to the original, and the objects it
- * loads are unknown until the next call that is followed; stacks through them are handed on
- * until then.
+ * caller, the call is not followed: the entry jumps to the original.
  */
 #include <link.h>
 #include <stdarg.h>
@@ -69,10 +67,8 @@ static bool depends_on_caller(const char *path, const void *caller)
 static void *followed(const char *path, int mode)
 {
     void *handle = ehp_original_.dlopen(path, mode);
-    if (handle) { /* otherwise dlerror has a message, which must stay */
-        ehu_refresh();
+    if (handle) /* otherwise dlerror has a message, which must stay */
         ehp_resolve_(false);
-    }
     ehp_add_(&ehp_followed_);
     return handle;
 }
@@ -92,17 +88,11 @@ void *ehp_dlopen_(const char *path, int mode, const void *caller)
     return address;
 }
 
-EHP_EXPORT int dlclose(void *handle)
-{
-    int result = EHP_ORIGINAL(dlclose)(handle);
-    if (result == 0 && atomic_load(&ehp_ready_))
-        ehu_refresh();
-    return result;
-}
-
 /*
  * A thread that enters seccomp's strict mode can no longer ask which part of its stack is
  * readable, so this asks before. The main thread need not ask, and others may have asked already.
+ * A filter may forbid opening files, so the table is renewed before; who has no right to set a
+ * filter must give up new ones first.
  */
 EHP_EXPORT int prctl(int option, ...)
 {
@@ -112,8 +102,10 @@ EHP_EXPORT int prctl(int option, ...)
     for (int i = 0; i < 4; i++)
         a[i] = va_arg(args, unsigned long); /* arguments not passed are whatever the registers hold, as for the original */
     va_end(args);
-    if (option == PR_SET_SECCOMP && atomic_load(&ehp_ready_))
+    if ((option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS) && atomic_load(&ehp_ready_)) {
+        ehu_refresh();
         ehu_thread_init();
+    }
     /* Not looked up here: an allocator may call this (jemalloc names its memory) during a
        lookup. */
     int (*original)(int, ...) = __atomic_load_n(&ehp_original_.prctl, __ATOMIC_ACQUIRE);

@@ -192,6 +192,7 @@ __attribute__((constructor)) static void start(void)
     ehp_resolve_(true);
     starting = false;
     bool good = ehu_init() == 0;
+    ehu_find_counts_();
     ehp_stats_init_();
     atomic_store(&ehp_ready_, good);
 }

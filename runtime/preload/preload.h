@@ -34,7 +34,6 @@ enum { UNW_BAD_VALUE = -8, UNW_NO_INFO = -10 }; /* what libunwind's functions re
 #define ORIGINALS_LIBC(X)                                   \
     X(backtrace, "backtrace", int, (void **, int))          \
     X(dlopen, "dlopen", void *, (const char *, int))        \
-    X(dlclose, "dlclose", int, (void *))                    \
     X(prctl, "prctl", int, (int, ...))
 #define ORIGINALS_UNWIND(X)                                                                       \
     X(unwind_backtrace, "_Unwind_Backtrace", _Unwind_Reason_Code, (_Unwind_Trace_Fn, void *))     \
@@ -111,6 +110,8 @@ void ehp_stats_init_(void);
 
 /* Set once the table of objects exists; until then each call is handed on. */
 extern _Atomic bool ehp_ready_;
+/* Reports whether the table has all objects. A walk with an outdated one could lead through an object that is there no more. */
+static inline bool ehp_can_walk_(void) { return atomic_load_explicit(&ehp_ready_, memory_order_acquire) && ehu_up_to_date_(); }
 
 /* ---------------------------------------------------------------------------- entry.S */
 

@@ -104,7 +104,7 @@ static int look(struct dl_phdr_info *info, size_t size, void *arg)
 bool ehu_same_content_(const struct ehu_elf *elf, uint64_t bias, const void *headers)
 {
     struct look l = {.elf = elf, .bias = bias, .headers = headers};
-    dl_iterate_phdr(look, &l);
+    ehu_iterate_(look, &l);
     return l.found;
 }
 
@@ -115,7 +115,7 @@ bool ehu_same_content_(const struct ehu_elf *elf, uint64_t bias, const void *hea
 bool ehu_table_key_(uint64_t bias, const void *headers, uint8_t key[TABLE_KEY])
 {
     struct look l = {.bias = bias, .headers = headers};
-    dl_iterate_phdr(look, &l);
+    ehu_iterate_(look, &l);
     for (int i = 0; i < TABLE_KEY; i++)
         key[i] = (uint8_t)(l.hash >> (56 - 8 * i));
     return l.found;

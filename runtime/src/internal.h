@@ -63,6 +63,8 @@ bool ehu_fits_(const struct ehu_elf *elf, const struct ehu_wanted *wanted);
 uint64_t ehu_xxh64_(const void *bytes, size_t n);
 bool ehu_table_key_(uint64_t bias, const void *headers, uint8_t key[TABLE_KEY]);
 bool ehu_same_content_(const struct ehu_elf *elf, uint64_t bias, const void *headers);
+/* Reads the environment. */
+void ehu_search_init_(bool secure);
 /* Calls take with each possible path of the eh_elf until it returns true. */
 void ehu_search_(const struct ehu_wanted *wanted, bool secure, bool (*take)(const char *path, void *arg), void *arg);
 
@@ -99,12 +101,25 @@ struct ehu_counts {
  */
 bool ehu_ask_loader_(struct ehu_counts *counts);
 
+/*
+ * From ehu_hurry_(true) to ehu_hurry_(false), ehu_iterate_ waits for no lock: it calls f for no object while another thread has the
+ * loader's lock, or the code that a handler interrupted, and ehu_was_refused_ is true from then on. Otherwise it is dl_iterate_phdr.
+ */
+struct dl_phdr_info;
+void ehu_iterate_(int (*f)(struct dl_phdr_info *, size_t, void *), void *arg);
+void ehu_hurry_(bool hurry);
+bool ehu_was_refused_(void);
+
 /* The loader's data, and in them the lock; null until the loader was asked and the lock found. */
 extern struct ehu_loader {
     const uint64_t *words;
     size_t n;
     const void *lock;
+    uint64_t first;         /* pointer to the first object of its list */
+    const uint64_t *adds;   /* how many objects it has ever loaded; null unless ehu_find_counts_ has found both */
+    const uint32_t *loaded; /* how many are loaded */
 } ehu_loader_;
+void ehu_find_counts_(void);
 
 /* ------------------------------------------------------------------------------ table.c */
 
@@ -157,6 +172,11 @@ _Static_assert(offsetof(struct ehu_table, n) == TABLE_N && offsetof(struct ehu_t
  * unloads; it does not in a handler that interrupted a refresh.
  */
 bool ehu_catch_up_(uint64_t loads);
+/*
+ * ehu_up_to_date_ reports whether the table has the objects that are loaded now. If it does not, and that takes no lock that is not free,
+ * ehu_up_to_date_ renews it: it may be called in a handler.
+ */
+bool ehu_up_to_date_(void);
 
 /* Returns the path of the object that holds pc, or null if none does, and stores whether it has an eh_elf. Not for handlers. */
 const char *ehu_object_path_(uint64_t pc, bool *eh_elf);

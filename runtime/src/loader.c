@@ -3,6 +3,10 @@
  * of fork inherits that lock as it was: if another thread had it, it is never free again there. So before the loader is
  * asked, the lock is looked at. It is found as the mutex that this thread has in a callback of dl_iterate_phdr, and not
  * behind it.
+ *
+ * dl_iterate_phdr gives how many objects the loader has loaded (dlpi_adds) and unloaded (dlpi_subs), but takes the lock, which
+ * all threads share. The loader's data has two such words: the number of objects ever loaded, behind its locks, and the number
+ * of those in the first namespace, beside the pointer to the first of them.
  */
 #include <errno.h>
 #include <link.h>
@@ -21,25 +25,25 @@ enum { MAX_HELD = 4 };
 struct question {
     struct ehu_counts counts;
     uint32_t thread;
-    uint64_t base; /* of the loader; 0: unknown */
+    const struct r_debug *debug; /* null: unknown, or not needed */
     bool begun;
     struct ehu_loader memory;
     const pthread_mutex_t *held[MAX_HELD]; /* locks that this thread has */
     int num_held;
 };
 
-/* loader_base is where the loader is, by what it tells debuggers in the program's dynamic section. */
-static uint64_t loader_base(const struct dl_phdr_info *program)
+/* debug_of is what the loader tells debuggers, by the program's dynamic section: where it is, and its list of objects. */
+static const struct r_debug *debug_of(const struct dl_phdr_info *program)
 {
     for (int i = 0; i < program->dlpi_phnum; i++) {
         if (program->dlpi_phdr[i].p_type != PT_DYNAMIC)
             continue;
         const ElfW(Dyn) *d = (const void *)(uintptr_t)(program->dlpi_addr + program->dlpi_phdr[i].p_vaddr);
         for (; d->d_tag != DT_NULL; d++)
-            if (d->d_tag == DT_DEBUG && d->d_un.d_ptr != 0)
-                return ((const struct r_debug *)(uintptr_t)d->d_un.d_ptr)->r_ldbase;
+            if (d->d_tag == DT_DEBUG)
+                return (const struct r_debug *)(uintptr_t)d->d_un.d_ptr;
     }
-    return 0;
+    return NULL;
 }
 
 static int mine(const pthread_mutex_t *m, uint32_t thread)
@@ -55,11 +59,11 @@ static int look(struct dl_phdr_info *info, size_t size, void *arg)
     if (!q->begun) {
         q->begun = true;
         q->counts = (struct ehu_counts){info->dlpi_adds, info->dlpi_subs};
-        q->base = atomic_load(&loader_lock) ? 0 : loader_base(info);
+        q->debug = atomic_load(&loader_lock) ? NULL : debug_of(info);
     }
-    if (q->base == 0)
+    if (!q->debug)
         return 1;
-    if (info->dlpi_addr != q->base)
+    if (info->dlpi_addr != q->debug->r_ldbase)
         return 0;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
@@ -108,17 +112,88 @@ static void note_lock(const struct question *q)
     }
     if (!lock)
         return;
-    ehu_loader_ = q->memory;
+    ehu_loader_.words = q->memory.words;
+    ehu_loader_.n = q->memory.n;
+    ehu_loader_.first = (uint64_t)(uintptr_t)q->debug->r_map;
     ehu_loader_.lock = lock;
     atomic_store(&loader_lock, lock);
+}
+
+/* adds_word follows the lock that was found, or another one behind it: glibc 2.35 has three. */
+static const uint64_t *adds_word(uint64_t adds)
+{
+    const pthread_mutex_t *lock = ehu_loader_.lock;
+    for (int i = 1; lock && i <= 2; i++) {
+        const uint64_t *word = (const void *)(lock + i);
+        if (__atomic_load_n(word, __ATOMIC_RELAXED) == adds)
+            return word;
+    }
+    return NULL;
+}
+
+/* loaded_word begins with the number of loaded objects; it follows a pointer to the first of them. */
+static const uint32_t *loaded_word(uint64_t loaded)
+{
+    const uint64_t *word = NULL;
+    for (size_t i = 1; i < ehu_loader_.n; i++) {
+        const uint64_t *w = &ehu_loader_.words[i];
+        if (w[-1] != ehu_loader_.first || (uint32_t)__atomic_load_n(w, __ATOMIC_RELAXED) != loaded)
+            continue;
+        if (word)
+            return NULL;
+        word = w;
+    }
+    return (const void *)word;
+}
+
+void ehu_find_counts_(void)
+{
+    struct ehu_counts c;
+    if (!ehu_ask_loader_(&c))
+        return;
+    const uint64_t *adds = adds_word(c.adds);
+    const uint32_t *loaded = loaded_word(c.adds - c.subs);
+    if (!adds || !loaded)
+        return;
+    ehu_loader_.adds = adds;
+    ehu_loader_.loaded = loaded;
+}
+
+/* Under the lock of table.c. */
+static bool hurried, refused;
+
+void ehu_hurry_(bool hurry)
+{
+    hurried = hurry;
+    refused = false;
+}
+
+bool ehu_was_refused_(void) { return refused; }
+
+void ehu_iterate_(int (*f)(struct dl_phdr_info *, size_t, void *), void *arg)
+{
+    pthread_mutex_t *m = (pthread_mutex_t *)(uintptr_t)ehu_loader_.lock;
+    if (!hurried) {
+        dl_iterate_phdr(f, arg);
+    } else if (!m || pthread_mutex_trylock(m) != 0) {
+        refused = true;
+    } else {
+        if (m->__data.__count > 1) /* the interrupted code is changing the list */
+            refused = true;
+        else
+            dl_iterate_phdr(f, arg);
+        pthread_mutex_unlock(m);
+    }
 }
 
 bool ehu_ask_loader_(struct ehu_counts *counts)
 {
     struct question q = {.thread = (uint32_t)syscall(SYS_gettid)};
-    if (!answers(q.thread))
+    if (!hurried && !answers(q.thread))
         return false;
-    dl_iterate_phdr(look, &q);
+    ehu_iterate_(look, &q);
+    if (refused)
+        return false;
     note_lock(&q);
     atomic_store(&home, getpid());
     *counts = q.counts;

@@ -85,21 +85,37 @@ static bool in_cache(const char *base, const char *below, const struct key *k, t
     return ends(take, arg);
 }
 
+/* Copies, since a handler may have interrupted the program while it changes its environment. */
+static const char *folders, *xdg_cache, *home;
+
+static const char *copy_of(bool secure, const char *name)
+{
+    const char *value = ehu_getenv_(secure, name);
+    char *copy = value ? ehu_map_(strlen(value) + 1) : NULL;
+    return copy ? strcpy(copy, value) : NULL;
+}
+
+void ehu_search_init_(bool secure)
+{
+    folders = copy_of(secure, "EHASM_PATH");
+    xdg_cache = copy_of(secure, "XDG_CACHE_HOME");
+    home = copy_of(secure, "HOME");
+}
+
 void ehu_search_(const struct ehu_wanted *w, bool secure, take_fn *take, void *arg)
 {
     used = 0;
     add_text(w->path);
     if (w->path[0] == '/' && ends(take, arg))
         return;
-    for (const char *p = ehu_getenv_(secure, "EHASM_PATH"); p;) {
+    for (const char *p = secure ? NULL : folders; p;) {
         const char *end = strchrnul(p, ':');
         if (in_folder(p, (size_t)(end - p), w, take, arg))
             return;
         p = *end ? end + 1 : NULL;
     }
     struct key k = key_of(w);
-    const char *xdg = ehu_getenv_(secure, "XDG_CACHE_HOME"), *home = ehu_getenv_(secure, "HOME");
-    if (xdg ? in_cache(xdg, "", &k, take, arg) : home && in_cache(home, "/.cache", &k, take, arg))
+    if (!secure && (xdg_cache ? in_cache(xdg_cache, "", &k, take, arg) : home && in_cache(home, "/.cache", &k, take, arg)))
         return;
     in_cache(SYSTEM_CACHES, "", &k, take, arg);
 }

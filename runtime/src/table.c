@@ -160,7 +160,7 @@ static struct ehu_table *list(void)
 {
     for (;;) {
         struct listing l = {0};
-        dl_iterate_phdr(count_object, &l);
+        ehu_iterate_(count_object, &l);
         size_t ranges = l.num * (MAX_RANGES + 1);
         size_t size = sizeof *l.table + l.num * sizeof *l.table->loaded +
                       ranges * (sizeof *l.table->object + sizeof *l.table->file) + l.chars;
@@ -173,7 +173,7 @@ static struct ehu_table *list(void)
         l.table->object = place(&next, ranges, sizeof *l.table->object);
         l.table->file = place(&next, ranges, sizeof *l.table->file);
         l.path = next;
-        dl_iterate_phdr(list_object, &l); /* files are opened later: this holds the loader's lock */
+        ehu_iterate_(list_object, &l); /* files are opened later: this holds the loader's lock */
         l.table->adds = l.adds;
         l.table->subs = l.subs;
         if (!l.more)
@@ -365,19 +365,30 @@ static unsigned choose_column(const struct ehu_table *old)
     return best ? (unsigned)__builtin_ctz(best) : 0;
 }
 
-/* refresh makes and publishes a table if there is none or objects came or went. It does nothing if it would have to wait for ever. */
+/* The sum of a table's adds and subs, published after it. */
+static _Atomic uint64_t table_loads;
+
+/* refresh makes and publishes a table if there is none or objects came or went. It returns NOT_ASKED and does nothing if the loader cannot be asked. */
+enum { NOT_ASKED = -2 };
 static int refresh(void)
 {
     struct ehu_counts now;
     struct ehu_table *old = (struct ehu_table *)(uintptr_t)ehu_table_of_(atomic_load(&ehu_current_));
     reclaim();
-    if (!ehu_ask_loader_(&now) || (old && now.adds == old->adds && now.subs == old->subs))
+    if (!ehu_ask_loader_(&now))
+        return NOT_ASKED;
+    if (old && now.adds == old->adds && now.subs == old->subs)
         return 0;
     struct ehu_table *t = new_table(old);
     if (!t)
         return -1;
+    if (ehu_was_refused_()) {
+        free_table(t);
+        return NOT_ASKED;
+    }
     t->column = choose_column(old);
     atomic_store(&ehu_current_, (uintptr_t)t + t->column);
+    atomic_store(&table_loads, t->adds + t->subs);
     if (old && !forsaken) {
         old->next = retired;
         retired = old;
@@ -395,6 +406,7 @@ static void get_ready(void)
     self = ehu_self_(secure);
     if (ready)
         return;
+    ehu_search_init_(secure);
     ehu_stack_init_();
     ehu_maps_init_();
     ready = true;
@@ -405,13 +417,15 @@ static void get_ready(void)
  * A thread that is cancelled in here would leave the lock held, and the program what it
  * was loading: dlopen is not a cancellation point, and files are opened here.
  */
-static int locked_refresh(bool wait)
+static int locked_refresh(bool wait, bool hurry)
 {
-    int state, changed = 0, saved = errno;
+    int state, changed = NOT_ASKED, saved = errno;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
     if (lock_it(wait)) {
         get_ready();
+        ehu_hurry_(hurry);
         changed = refresh();
+        ehu_hurry_(false);
         unlock_it();
     }
     pthread_setcancelstate(state, NULL);
@@ -419,11 +433,23 @@ static int locked_refresh(bool wait)
     return changed;
 }
 
-int ehu_refresh(void) { return locked_refresh(true); }
+int ehu_refresh(void)
+{
+    int changed = locked_refresh(true, false);
+    return changed == NOT_ASKED ? 0 : changed;
+}
+
+bool ehu_up_to_date_(void)
+{
+    const uint64_t *adds = ehu_loader_.adds;
+    if (adds && atomic_load(&table_loads) == 2 * __atomic_load_n(adds, __ATOMIC_ACQUIRE) - __atomic_load_n(ehu_loader_.loaded, __ATOMIC_ACQUIRE))
+        return true;
+    return locked_refresh(false, true) >= 0;
+}
 
 bool ehu_catch_up_(uint64_t loads)
 {
-    locked_refresh(false);
+    locked_refresh(false, false);
     struct ehu_reading r = ehu_enter_(0);
     bool up = r.table && r.table->adds + r.table->subs >= loads;
     ehu_leave_(r);

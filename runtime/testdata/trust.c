@@ -29,6 +29,7 @@ static void searched(bool secure, const char *const *want)
 {
     struct ehu_wanted w = {.path = "/opt/lib/libx.so.1", .name = "libx.so.1", .build_id = {0xab, 0xcd, 0x01}, .build_id_size = 3};
     num_paths = 0;
+    ehu_search_init_(secure);
     ehu_search_(&w, secure, note_path, NULL);
     int n = 0;
     for (; want[n]; n++)
