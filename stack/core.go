@@ -358,7 +358,7 @@ const mostFrames = 16 << 20
 func (c *Core) walk(ctx context.Context, t *Target, w *walker, read memory, region func(uint64) (start, end uint64)) error {
 	frames := 0
 	for i, ct := range c.threads {
-		if ctx.Err() != nil {
+		if i > 0 && ctx.Err() != nil { // the first crashed: its stack is worth being late
 			return ctx.Err()
 		}
 		if frames > mostFrames {

@@ -4,6 +4,7 @@ package stack
 
 import (
 	"bytes"
+	"context"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
@@ -242,4 +243,17 @@ func TestCopyPart(t *testing.T) {
 		assert.Equal(t, c.lo, p.Lo)
 		asked = nil
 	}
+}
+
+// TestCoreLate: the stack of the thread that crashed is taken however late it is.
+func TestCoreLate(t *testing.T) {
+	b := coreFile()
+	c, err := OpenCore(bytes.NewReader(b), int64(len(b)))
+	require.NoError(t, err)
+	late, stop := context.WithCancel(t.Context())
+	stop()
+	target, err := c.Target(late, Options{Objects: unwind.NewObjects(unwind.Options{})})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Len(t, target.Threads, 1)
+	assert.Equal(t, int32(78), target.Threads[0].TID)
 }
