@@ -6,8 +6,9 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <string.h>
-#include <time.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "record.h"
@@ -24,11 +25,23 @@ extern void *(*ehr_memalign_)(size_t, size_t), *(*ehr_aligned_alloc_)(size_t, si
 extern int (*ehr_posix_memalign_)(void **, size_t, size_t);
 extern void (*ehr_free_)(void *);
 extern void *(*ehr_dlopen_)(const char *, int), *(*ehr_dlmopen_)(long, const char *, int);
-extern int (*ehr_dlclose_)(void *);
+extern int (*ehr_dlclose_)(void *), (*ehr_prctl_)(int, ...);
 
 /* glibc's own. */
 void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
 void __libc_free(void *);
+
+/* An allocator may call prctl while it is looked up. */
+static int plain_prctl(int option, ...)
+{
+    va_list args;
+    unsigned long a[4];
+    va_start(args, option);
+    for (int i = 0; i < 4; i++)
+        a[i] = va_arg(args, unsigned long); /* those not passed are whatever the registers hold, as for the original */
+    va_end(args);
+    return (int)syscall(SYS_prctl, (long)option, a[0], a[1], a[2], a[3]);
+}
 
 static void find(const char *name, void *to)
 {
@@ -47,12 +60,14 @@ void ehr_find_(void)
         ehr_calloc_ = __libc_calloc;
         ehr_realloc_ = __libc_realloc;
         ehr_free_ = __libc_free;
+        ehr_prctl_ = plain_prctl;
         return;
     }
     finding = true;
     find("dlopen", &ehr_dlopen_);
     find("dlmopen", &ehr_dlmopen_);
     find("dlclose", &ehr_dlclose_);
+    find("prctl", &ehr_prctl_);
     find("posix_memalign", &ehr_posix_memalign_);
     find("aligned_alloc", &ehr_aligned_alloc_);
     find("memalign", &ehr_memalign_);
@@ -101,15 +116,7 @@ static double uniform(void)
     return (double)((z >> (64 - BITS)) + 1) / (double)(1ull << BITS);
 }
 
-static int64_t gap(void) { return (int64_t)(-log_of(uniform()) * (double)ehr_region_->period); }
-
-static void sow(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    seed = (uint64_t)t.tv_nsec * 0xd1342543de82ef95u ^ (uint64_t)t.tv_sec << 32 ^ (uint64_t)(uintptr_t)&seed ^ (uint64_t)getpid() << 20;
-    seed |= 1;
-}
+static int64_t gap(void) { return (int64_t)(-log_of(uniform()) * (double)ehr_period_()); }
 
 /* ----------------------------------------------------------------- the objects that are there */
 
@@ -190,44 +197,54 @@ void ehr_forget_(const void *p)
 
 /* ---------------------------------------------------------------------------- the samples */
 
-/* ehr_sample_ is called when a countdown has ended, after an allocation of n bytes at p. */
+static void sample(const void *p, size_t n, const eh_elf_regs_t *regs)
+{
+    if (seed == 0) { /* the thread's first */
+        seed = ehr_seed_() | 1;
+        if (!p) /* it may have been any number */
+            ehr_left_ = 0;
+        ehr_left_ += gap();
+        if (ehr_left_ >= 0)
+            return;
+    }
+    ehr_left_ = gap();
+    struct ehr_process *process = p ? ehr_process_() : NULL;
+    if (!process)
+        return;
+    double likely = probability((double)n / (double)ehr_period_());
+    struct ehr_live l = {.stack = ehr_stack_of_(process, regs)};
+    if (!l.stack) {
+        ehr_add_(&process->no_room, 1);
+        return;
+    }
+    l.objects = (uint64_t)(EHR_UNIT / likely + 0.5);
+    l.bytes = (uint64_t)((double)n / likely + 0.5);
+    ehr_add_(&process->taken, 1);
+    ehr_add_(&l.stack->objects, l.objects);
+    ehr_add_(&l.stack->bytes, l.bytes);
+    if (!remember(p, &l)) {
+        ehr_add_(&process->no_live, 1);
+        freed(&l);
+    }
+}
+
+/*
+ * ehr_sample_ is called when a countdown has ended, after an allocation of n bytes at p. The program may have chosen a
+ * rounding mode, wait for exceptions of its arithmetic, or look at their flags.
+ */
 void ehr_sample_(const void *p, size_t n, const eh_elf_regs_t *regs)
 {
-    struct ehr_region *r = ehr_region_;
-    if (!r || r->stop) {
+    if (ehr_stopped_()) {
         ehr_left_ = begun ? INT64_MAX / 2 : 0; /* before that, what follows may have to be counted */
         return;
     }
     int saved = errno;
-    if (seed == 0) { /* the thread's first */
-        sow();
-        if (!p) /* it may have been any number */
-            ehr_left_ = 0;
-        ehr_left_ += gap();
-        if (ehr_left_ >= 0) {
-            errno = saved;
-            return;
-        }
-    }
-    ehr_left_ = gap();
-    struct ehr_process *process = p ? ehr_process_() : NULL;
-    if (process) {
-        double likely = probability((double)n / (double)r->period);
-        struct ehr_live l = {.stack = ehr_stack_of_(process, regs)};
-        l.objects = (uint64_t)(EHR_UNIT / likely + 0.5);
-        l.bytes = (uint64_t)((double)n / likely + 0.5);
-        if (l.stack) {
-            ehr_add_(&process->taken, 1);
-            ehr_add_(&l.stack->objects, l.objects);
-            ehr_add_(&l.stack->bytes, l.bytes);
-            if (!remember(p, &l)) {
-                ehr_add_(&process->no_live, 1);
-                freed(&l);
-            }
-        } else {
-            ehr_add_(&process->no_room, 1);
-        }
-    }
+    const uint32_t usual = 0x1f80; /* MXCSR at a program's start: Intel SDM Vol. 1, 10.2.3 */
+    uint32_t mxcsr;
+    uint8_t x87[28]; /* FNSTENV also masks the exceptions of the x87, and FNINIT rounds to nearest */
+    __asm__ volatile("fnstenv %0\n\tfninit\n\tstmxcsr %1\n\tldmxcsr %2" : "=m"(x87), "=m"(mxcsr) : "m"(usual));
+    sample(p, n, regs);
+    __asm__ volatile("fldenv %0\n\tldmxcsr %1" : : "m"(x87), "m"(mxcsr));
     errno = saved;
 }
 
@@ -288,12 +305,22 @@ void *ehr_do_pvalloc_(size_t n, size_t unused, size_t unused2, const eh_elf_regs
 
 /* ------------------------------------------------------------------------------ the start */
 
+/*
+ * The runtime of a sanitizer has its own malloc, and is left alone. AddressSanitizer's shared runtime ends a program that
+ * has another library before it, unless this function turns the check off; ASAN_OPTIONS overrides it.
+ */
+int __sanitizer_get_ownership(const volatile void *) __attribute__((weak));
+const char *__asan_default_options(void);
+__attribute__((visibility("default"))) const char *__asan_default_options(void) { return "verify_asan_link_order=0"; }
+
 /* has_own_malloc allocates as the program does, and checks whether that is counted. It leaves no trace in the profile. */
 static bool has_own_malloc(void)
 {
     enum { SOME = 16 };
     void *(*its_malloc)(size_t);
     void (*its_free)(void *);
+    if (__sanitizer_get_ownership)
+        return true;
     void *m = dlsym(RTLD_DEFAULT, "malloc"), *f = dlsym(RTLD_DEFAULT, "free");
     if (!m || !f)
         return false;
@@ -312,10 +339,16 @@ __attribute__((constructor)) static void begin(void)
 {
     int saved = errno;
     ehr_find_();
-    if (ehr_begin_() && ehu_init() == 0) {
-        struct ehr_process *p = ehr_process_();
-        if (p)
-            p->own_malloc = has_own_malloc();
+    struct ehr_process *p = ehr_begin_() && ehu_init() == 0 ? ehr_process_() : NULL;
+    if (p) {
+        ehu_stats_t s;
+        ehu_stats(&s);
+        p->objects = s.objects;
+        p->eh_elfs = s.eh_elfs;
+        ehr_write_maps_(p);
+        p->own_malloc = has_own_malloc();
+        if (p->own_malloc)
+            ehr_end_();
     }
     begun = true;
     errno = saved;

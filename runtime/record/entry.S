@@ -142,23 +142,33 @@
 	loading	dlmopen
 	loading	dlclose
 
+/* aside calls a function between the entry of another and what it jumps to. */
+.macro aside function
+	.irp	reg, rdi, rsi, rdx, rcx, r8
+	push	%\reg
+	.cfi_adjust_cfa_offset 8
+	.endr
+	call	\function
+	.irp	reg, r8, rcx, rdx, rsi, rdi
+	pop	%\reg
+	.cfi_adjust_cfa_offset -8
+	.endr
+.endm
+
+	begin	prctl
+	cmp	$22, %edi /* PR_SET_SECCOMP */
+	je	1f
+	cmp	$38, %edi /* PR_SET_NO_NEW_PRIVS: without it only root may set a filter */
+	jne	2f
+1:	aside	ehr_seal_
+2:	jmp	*ehr_prctl_(%rip)
+	end	prctl
+
 /* Until the original is known, its place has one of these, which looks it up and jumps to it. */
 .macro first name
 ehr_first_\name:
 	.cfi_startproc
-	push	%rdi
-	.cfi_adjust_cfa_offset 8
-	push	%rsi
-	.cfi_adjust_cfa_offset 8
-	push	%rdx
-	.cfi_adjust_cfa_offset 8
-	call	ehr_find_
-	pop	%rdx
-	.cfi_adjust_cfa_offset -8
-	pop	%rsi
-	.cfi_adjust_cfa_offset -8
-	pop	%rdi
-	.cfi_adjust_cfa_offset -8
+	aside	ehr_find_
 	jmp	*ehr_\name\()_(%rip)
 	.cfi_endproc
 	.pushsection .data.rel.local, "aw", @progbits
@@ -181,11 +191,13 @@ ehr_\name\()_:
 	first	dlopen
 	first	dlmopen
 	first	dlclose
+	first	prctl
 
 	.hidden	ehr_left_
 	.hidden	ehr_private_
 	.hidden	ehr_opened_
 	.hidden	ehr_find_
+	.hidden	ehr_seal_
 	.hidden	ehr_sample_
 	.hidden	ehr_reallocate_
 	.hidden	ehr_forget_

@@ -1,104 +1,192 @@
 /* The shared memory, and the stacks in it. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "record.h"
 
-struct ehr_region *ehr_region_;
 static uint8_t none[1 << EHR_FILTER_BITS]; /* no object is a sampled one */
 struct ehr_private *ehr_private_ = (struct ehr_private *)(void *)none;
 _Atomic uint64_t ehr_opened_;
+_Atomic uint32_t ehr_sealed_;
 
-static char path[64];           /* of the shared memory */
-static dev_t device;
-static ino_t inode;
-static _Atomic uint64_t opened; /* calls of dlopen and dlclose that the table of objects knows */
-static _Atomic int looks; /* times to make it again regardless */
-static _Atomic int refreshing;
+static struct ehr_region *region; /* null: nothing is recorded */
+static char *window;
+static struct ehr_region settings; /* a copy, which no other process changes */
+static char comm[sizeof ((struct ehr_process *)0)->comm];
+static uint32_t pid;
+/* What a child of fork keeps, whose mappings are its parent's. */
+static _Atomic uint64_t generation; /* of what is mapped */
+static _Atomic uint64_t opened;     /* calls of dlopen and dlclose that the table of objects knows */
+static _Atomic int looks;           /* times to make it again regardless */
 
-/* The shared memory is opened again for each chunk, since a program may close descriptors
-   that it has not opened. */
-static int open_region(void)
+bool ehr_stopped_(void) { return !region || region->stop; }
+
+/* ehr_end_ makes this process take no samples. */
+void ehr_end_(void) { region = NULL; }
+
+uint64_t ehr_period_(void) { return settings.period; }
+
+/* ehr_seed_ returns another number for each thread, without a system call. */
+uint64_t ehr_seed_(void)
 {
-    struct stat st;
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    if (fstat(fd, &st) == 0 && (inode == 0 || (st.st_dev == device && st.st_ino == inode))) {
-        device = st.st_dev;
-        inode = st.st_ino;
-        return fd;
-    }
-    close(fd);
-    return -1;
+    static _Atomic uint64_t threads;
+    return (settings.token + atomic_fetch_add(&threads, 1)) * 0xd1342543de82ef95u ^ (uint64_t)pid << 32;
 }
 
+/* ------------------------------------------------------------------------------ the start */
+
 /* parse takes the shared memory's path and token from "PATH:TOKEN", the token in hexadecimal. */
-static uint64_t parse(const char *text)
+static uint64_t parse(const char *text, char *path, size_t room)
 {
     const char *colon = strrchr(text, ':');
-    if (!colon || (size_t)(colon - text) >= sizeof path)
+    if (!colon || (size_t)(colon - text) >= room)
         return 0;
     memcpy(path, text, (size_t)(colon - text));
+    path[colon - text] = 0;
     return strtoull(colon + 1, NULL, 16);
 }
 
-/* ehr_begin_ maps what is shared, and what is not. The constructor calls it. */
-bool ehr_begin_(void)
+/* limited reports whether what the library maps would take more than a small part of what the
+   program may have. */
+static bool limited(void)
 {
-    const char *text = getenv("EHASM_RECORD");
-    uint64_t token = text ? parse(text) : 0;
-    if (token == 0)
-        return false;
-    int fd = open_region();
-    if (fd < 0)
-        return false;
-    struct ehr_region *r = mmap(NULL, EHR_HEAD, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    if (r == MAP_FAILED)
-        return false;
-    struct ehr_private *own = ehu_map_(sizeof *own);
-    if (r->magic != EHR_MAGIC || r->version != EHR_VERSION || r->token != token || !own ||
-        madvise(own, sizeof *own, MADV_WIPEONFORK) != 0) {
-        munmap(r, EHR_HEAD);
-        if (own)
-            ehu_unmap_(own, sizeof *own);
-        return false;
-    }
-    ehr_region_ = r;
-    ehr_private_ = own;
-    return true;
+    enum { PART = 16 };
+    struct rlimit addresses, data;
+    return getrlimit(RLIMIT_AS, &addresses) != 0 || getrlimit(RLIMIT_DATA, &data) != 0 ||
+           addresses.rlim_cur / PART < EHR_WINDOW + sizeof(struct ehr_private) || data.rlim_cur / PART < sizeof(struct ehr_private);
+}
+
+/* map_shared maps a part of the shared memory, which core files leave out. */
+static void *map_shared(int fd, size_t size, uint64_t offset)
+{
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, (off_t)offset);
+    if (p == MAP_FAILED)
+        return NULL;
+    madvise(p, size, MADV_DONTDUMP);
+    return p;
+}
+
+/* map_window takes a window for the program. */
+static void *map_window(struct ehr_region *r, int fd, uint64_t windows)
+{
+    uint64_t i = limited() ? UINT64_MAX : atomic_fetch_add(&r->next, 1);
+    if (i < windows)
+        return map_shared(fd, EHR_WINDOW, EHR_PAGE + i * EHR_WINDOW);
+    atomic_fetch_add(&r->declined, 1);
+    return NULL;
+}
+
+/* confined reports whether a seccomp filter was there before the program. */
+static bool confined(void)
+{
+    char text[4096];
+    int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n < 0 ? 0 : n] = 0;
+    return !strstr(text, "\nSeccomp:\t0\n");
 }
 
 /* claim takes a chunk for this process; it returns null if there is none. */
 static struct ehr_chunk *claim(uint32_t kind, struct ehr_process *p)
 {
-    struct ehr_region *r = ehr_region_;
-    uint64_t i = atomic_fetch_add(&r->next, 1);
-    int fd = i < r->chunks ? open_region() : -1;
-    struct ehr_chunk *c = MAP_FAILED;
-    if (fd >= 0) {
-        c = mmap(NULL, EHR_CHUNK, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(EHR_HEAD + i * EHR_CHUNK));
-        close(fd);
-    }
-    if (c == MAP_FAILED) {
-        ehr_add_(&r->refused, 1);
+    struct ehr_window *w = (struct ehr_window *)(void *)window;
+    uint64_t i = atomic_fetch_add(&w->next, 1);
+    if (i >= EHR_CHUNKS) {
+        ehr_add_(&w->refused, 1);
         return NULL;
     }
+    struct ehr_chunk *c = (struct ehr_chunk *)(void *)(window + EHR_PAGE + i * EHR_CHUNK);
     c->kind = kind;
-    c->pid = (uint32_t)getpid();
-    c->process = p ? p->chunk.process : i;
-    c->used = kind == EHR_PROCESS ? sizeof(struct ehr_process) : sizeof *c;
+    c->pid = pid;
+    c->process = p ? (uint64_t)((char *)p - window - EHR_PAGE) / EHR_CHUNK : i;
     return c;
 }
 
-static void publish(struct ehr_chunk *c) { atomic_store_explicit(&c->ready, ehr_region_->token, memory_order_release); }
+static void publish(struct ehr_chunk *c) { atomic_store_explicit(&c->ready, settings.token, memory_order_release); }
+
+/* ehr_write_maps_ writes /proc/self/maps as it is now, in as many chunks as it needs, without a cancellation point. */
+void ehr_write_maps_(struct ehr_process *p)
+{
+    uint64_t number = atomic_fetch_add(&((struct ehr_window *)(void *)window)->generations, 1) + 1;
+    long fd = syscall(SYS_open, "/proc/self/maps", (long)(O_RDONLY | O_CLOEXEC | O_NONBLOCK), 0L), n = fd < 0 ? 0 : 1;
+    while (n > 0) {
+        struct ehr_chunk *c = claim(EHR_MAPS, p);
+        if (!c)
+            break;
+        uint64_t used = sizeof *c;
+        while (used < EHR_CHUNK && (n = syscall(SYS_read, fd, (char *)c + used, EHR_CHUNK - used)) > 0)
+            used += (uint64_t)n;
+        c->generation = number;
+        c->used = used;
+        publish(c);
+    }
+    if (fd >= 0)
+        syscall(SYS_close, fd);
+    atomic_store(&generation, number);
+}
+
+static void in_child(void)
+{
+    if (!ehr_sealed_)
+        pid = (uint32_t)getpid();
+}
+
+/* ehr_seal_ is called when a sandbox may begin. It asks about the thread's stack while it may. */
+void ehr_seal_(void)
+{
+    if (region)
+        ehu_thread_init();
+    ehr_sealed_ = 1;
+}
+
+/* ehr_begin_ maps what is shared, and what is not. The constructor calls it. */
+bool ehr_begin_(void)
+{
+    char path[64];
+    const char *text = getenv("EHASM_RECORD");
+    uint64_t token = text ? parse(text, path, sizeof path) : 0;
+    int fd = token != 0 ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return false;
+    struct stat st;
+    struct ehr_region *r = fstat(fd, &st) == 0 && st.st_size >= EHR_PAGE ? map_shared(fd, EHR_PAGE, 0) : NULL;
+    struct ehr_private *own = NULL;
+    if (r) {
+        memcpy(&settings, r, sizeof settings);
+        if (r->magic == EHR_MAGIC && r->version == EHR_VERSION && r->token == token)
+            window = map_window(r, fd, (uint64_t)(st.st_size - EHR_PAGE) / EHR_WINDOW);
+        if (window && (own = ehu_map_(sizeof *own)) && madvise(own, sizeof *own, MADV_WIPEONFORK) != 0) {
+            ehu_unmap_(own, sizeof *own);
+            own = NULL;
+        }
+    }
+    close(fd);
+    if (!own) {
+        if (window)
+            munmap(window, EHR_WINDOW);
+        if (r)
+            munmap(r, EHR_PAGE);
+        return false;
+    }
+    madvise(own, sizeof *own, MADV_DONTDUMP);
+    pthread_atfork(NULL, NULL, in_child);
+    pid = (uint32_t)getpid();
+    prctl(PR_GET_NAME, comm);
+    ehr_sealed_ = confined();
+    region = r;
+    ehr_private_ = own;
+    return true;
+}
 
 /* ehr_process_ returns this process's chunk, and makes it if there is none yet; null:
    that is not possible, or not now. */
@@ -112,81 +200,56 @@ struct ehr_process *ehr_process_(void)
         return NULL;
     struct ehr_process *made = (struct ehr_process *)(void *)claim(EHR_PROCESS, NULL);
     if (made) {
-        ehu_stats_t s;
-        prctl(PR_GET_NAME, made->comm);
-        ehu_stats(&s);
-        made->objects = s.objects;
-        made->eh_elfs = s.eh_elfs;
+        memcpy(made->comm, comm, sizeof comm);
+        atomic_store(&ehr_private_->free, (uint64_t)((char *)(made + 1) - window));
         publish(&made->chunk);
     }
-    atomic_store(&ehr_private_->chunk, (uintptr_t)made);
     atomic_store_explicit(&ehr_private_->process, made ? (uintptr_t)made : IMPOSSIBLE, memory_order_release);
     return made;
 }
+
+/* ------------------------------------------------------------------------------ the stacks */
+
+/* chunk_end is where the chunk that a place in the window belongs to ends: a chunk that is full ends at its free place. */
+static uint64_t chunk_end(uint64_t at) { return EHR_PAGE + (at - EHR_PAGE + EHR_CHUNK - 1) / EHR_CHUNK * EHR_CHUNK; }
 
 /* room returns place for a stack. */
 static struct ehr_stack *room(struct ehr_process *p, size_t frames)
 {
     size_t size = (sizeof(struct ehr_stack) + frames * sizeof(uint64_t) + EHR_LINE - 1) & ~(size_t)(EHR_LINE - 1);
-    uintptr_t at = atomic_load(&ehr_private_->chunk);
-    struct ehr_chunk *c = (struct ehr_chunk *)at;
-    uint64_t used = atomic_load(&c->used);
-    while (used + size <= EHR_CHUNK)
-        if (atomic_compare_exchange_weak(&c->used, &used, used + size))
-            return (struct ehr_stack *)(void *)((char *)c + used);
+    uint64_t at = atomic_load(&ehr_private_->free);
+    while (at + size <= chunk_end(at))
+        if (atomic_compare_exchange_weak(&ehr_private_->free, &at, at + size))
+            return (struct ehr_stack *)(void *)(window + at);
     struct ehr_chunk *next = claim(EHR_STACKS, p);
     if (!next)
         return NULL;
-    next->used += size;
     publish(next);
-    atomic_compare_exchange_strong(&ehr_private_->chunk, &at, (uintptr_t)next); /* else another thread has one, too, and this one is for one stack */
-    return (struct ehr_stack *)(void *)(next + 1);
-}
-
-/* write_maps writes /proc/self/maps as it is now, in as many chunks as it needs. */
-static void write_maps(struct ehr_process *p, uint64_t generation)
-{
-    int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    for (bool more = true; more;) {
-        struct ehr_chunk *c = claim(EHR_MAPS, p);
-        if (!c)
-            break;
-        uint64_t used = sizeof *c;
-        c->generation = generation;
-        while (used < EHR_CHUNK) {
-            ssize_t n = read(fd, (char *)c + used, EHR_CHUNK - used);
-            more = n > 0;
-            if (!more)
-                break;
-            used += (uint64_t)n;
-        }
-        atomic_store(&c->used, used);
-        publish(c);
-        munmap(c, EHR_CHUNK);
-    }
-    close(fd);
+    uint64_t begin = (uint64_t)((char *)(next + 1) - window);
+    atomic_compare_exchange_strong(&ehr_private_->free, &at, begin + size); /* else another thread has one, too, and this one is for one stack */
+    return (struct ehr_stack *)(void *)(window + begin);
 }
 
 /*
- * look looks up newly loaded objects. One thread does it, and none waits for it. A dlopen is
- * noticed when it is called, so the first look may be too early; therefore it looks several times.
+ * look looks up newly loaded objects. One thread does it, and none waits for it, or for the loader's
+ * lock, whose holder may wait for one that the caller has. A dlopen is noticed when it is called, so the
+ * first look may be too early; therefore it looks several times.
  */
-static void look(struct ehr_private *own)
+static void look(struct ehr_process *p)
 {
     enum { MORE = 64 };
+    const pthread_mutex_t *loading = ehu_loader_.lock;
     uint64_t now = atomic_load(&ehr_opened_);
-    if (now == atomic_load_explicit(&opened, memory_order_relaxed) && atomic_load_explicit(&looks, memory_order_relaxed) <= 0)
+    if ((now == atomic_load_explicit(&opened, memory_order_relaxed) && atomic_load_explicit(&looks, memory_order_relaxed) <= 0) || ehr_sealed_)
         return;
-    if (atomic_exchange(&refreshing, 1))
+    if ((loading && __atomic_load_n(&loading->__data.__lock, __ATOMIC_RELAXED) != 0) || atomic_exchange(&ehr_private_->refreshing, 1))
         return;
     if (now != atomic_exchange(&opened, now))
         atomic_store(&looks, MORE);
     atomic_fetch_sub(&looks, 1);
     if (ehu_refresh() == 1)
-        atomic_fetch_add(&own->generation, 1);
-    atomic_store(&refreshing, 0);
+        ehr_write_maps_(p);
+    atomic_store(&ehr_private_->refreshing, 0);
 }
 
 static struct ehr_scratch *take_scratch(struct ehr_private *own)
@@ -197,9 +260,9 @@ static struct ehr_scratch *take_scratch(struct ehr_private *own)
     return NULL;
 }
 
-static uint64_t hash_of(const uint64_t *pc, size_t n, uint64_t generation)
+static uint64_t hash_of(const uint64_t *pc, size_t n, uint64_t mapped)
 {
-    uint64_t h = generation;
+    uint64_t h = mapped;
     for (size_t i = 0; i < n; i++) {
         h = (h ^ pc[i]) * 0x9e3779b97f4a7c15u;
         h ^= h >> 29;
@@ -207,9 +270,10 @@ static uint64_t hash_of(const uint64_t *pc, size_t n, uint64_t generation)
     return h;
 }
 
-static bool same(const struct ehr_stack *s, const uint64_t *pc, size_t n, uint64_t generation)
+/* same compares a stack. Behind the last chunk that is taken there is another, since others can have changed s->frames. */
+static bool same(const struct ehr_stack *s, const uint64_t *pc, size_t n, uint64_t mapped)
 {
-    return s->frames == n && s->generation == generation && memcmp(s->pc, pc, n * sizeof *pc) == 0;
+    return s->frames == n && s->generation == mapped && memcmp(s->pc, pc, n * sizeof *pc) == 0;
 }
 
 /* ehr_stack_of_ returns the stack of a frame and its callers, and makes it if it is new. */
@@ -218,21 +282,21 @@ struct ehr_stack *ehr_stack_of_(struct ehr_process *p, const eh_elf_regs_t *regs
     enum { FEW = 48, TRIES = 32, MASK = (1 << EHR_INDEX_BITS) - 1 };
     struct ehr_private *own = ehr_private_;
     uint64_t few[FEW]; /* a stack may be short of room */
-    look(own);
+    look(p);
     struct ehr_scratch *scratch = take_scratch(own);
     uint64_t *pc = scratch ? scratch->pc : few;
-    size_t max = scratch ? ehr_region_->max_frames : FEW;
+    size_t most = scratch ? EHR_MAX_FRAMES : FEW;
     struct ehu_end end;
-    size_t n = ehu_backtrace_end_((void **)(void *)pc, max < EHR_MAX_FRAMES ? max : EHR_MAX_FRAMES, regs, &end);
+    size_t n = ehu_backtrace_end_((void **)(void *)pc, settings.max_frames < most ? settings.max_frames : most, regs, &end);
     if (end.status == EHU_NO_OBJECT) /* of something that was loaded another way, perhaps */
         atomic_store(&looks, 1);
-    uint64_t generation = atomic_load(&own->generation) + 1, hash = hash_of(pc, n, generation);
+    uint64_t mapped = atomic_load(&generation), hash = hash_of(pc, n, mapped);
     struct ehr_stack *s = NULL;
     _Atomic(struct ehr_stack *) *place = NULL;
     for (uint64_t i = 0; i < TRIES; i++) {
         place = &own->index[(hash + i) & MASK];
         s = atomic_load_explicit(place, memory_order_acquire);
-        if (!s || (s->hash == hash && same(s, pc, n, generation)))
+        if (!s || (s->hash == hash && same(s, pc, n, mapped)))
             break;
         place = NULL;
         s = NULL;
@@ -242,15 +306,12 @@ struct ehr_stack *ehr_stack_of_(struct ehr_process *p, const eh_elf_regs_t *regs
         s->frames = (uint32_t)n;
         s->end = (int16_t)end.status;
         s->guessed = end.guessed;
-        s->generation = generation;
+        s->generation = mapped;
         s->hash = hash;
         memcpy(s->pc, pc, n * sizeof *pc);
-        atomic_store_explicit(&s->ready, ehr_region_->token, memory_order_release);
+        atomic_store_explicit(&s->ready, settings.token, memory_order_release);
         if (place)
             atomic_compare_exchange_strong(place, &expected, s); /* else another is there: the reader adds them up */
-        uint64_t written = atomic_load(&own->written);
-        if (written < generation && atomic_compare_exchange_strong(&own->written, &written, generation))
-            write_maps(p, generation);
     }
     if (scratch)
         atomic_store_explicit(&scratch->taken, 0, memory_order_release);

@@ -4,8 +4,6 @@ package record
 
 import (
 	"bytes"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,8 +17,6 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/unwind"
-
-	"golang.org/x/sys/unix"
 )
 
 // InsideOptions are the settings of an Inside.
@@ -30,185 +26,99 @@ type InsideOptions struct {
 	Objects  *unwind.Objects
 }
 
-// Inside is a recording of allocations that libehunwind-record makes inside the programs. It holds the memory
-// that the processes share with this one; runtime/record/record.h has its layout. While they run, only the build-ids of their mappings need to be read, which are gone when a process
-// is.
+// Inside is a recording of allocations that libehunwind-record makes inside the programs. While they run, only
+// the build-ids of their mappings need to be read, which are gone when a process is.
 type Inside struct {
 	opt     InsideOptions
-	file    *os.File
-	token   uint64
+	region  *region
 	began   time.Time
 	tracker *tracker
 	spaces  *unwind.Processes
 	known   map[spaceKey]*unwind.Maps
-	seen    uint64 // chunks up to here have been looked at
-	waiting []uint64
-	text    map[spaceKey][]byte // of mappings, in the order of chunks
+	text    map[spaceKey][]byte        // of mappings, in the order of chunks
+	seen    map[uint64]map[uint64]bool // chunks that were looked at, by window
+	polls   uint64
 }
 
-// spaceKey is what a process has mapped at some time.
-type spaceKey struct{ process, generation uint64 }
+// spaceKey is what processes of a window have mapped at some time.
+type spaceKey struct{ window, generation uint64 }
 
-// Layout of the shared memory: runtime/record/record.h.
-const (
-	insideMagic   = 0x6365726d73616865
-	insideVersion = 1
-	insideHead    = 4096
-	insideChunk   = 1 << 18
-	insideChunks  = 1 << 16
-	insideLine    = 64
-	insideUnit    = 1 << 16 // of objects
-
-	insideNext    = 48 // offsets of ehr_region
-	insideRefused = 56
-	insideStop    = 64
-)
-
-type insideKind uint32
-
-const (
-	insideProcess insideKind = iota + 1
-	insideStacks
-	insideMaps
-)
-
-// insideHeader is struct ehr_region up to what changes.
-type insideHeader struct {
-	Magic, Version, Token, Period, MaxFrames, Chunks uint64
-}
-
-// insideChunkHeader is struct ehr_chunk.
-type insideChunkHeader struct {
-	Ready      uint64
-	Kind       insideKind
-	PID        uint32
-	Process    uint64
-	Used       uint64
-	Generation uint64
-	_          [3]uint64
-}
-
-// insideProcessHeader is struct ehr_process after its ehr_chunk.
-type insideProcessHeader struct {
-	Comm                             [16]byte
-	OwnMalloc, Taken, NoRoom, NoLive uint64
-	Objects, EhElfs                  uint64
-	_                                [8]uint64
-}
-
-// insideStack is struct ehr_stack up to the addresses.
-type insideStack struct {
-	Ready        uint64
-	Frames       uint32
-	End          int16
-	Guessed      uint8
-	_            uint8
-	Generation   uint64
-	Objects      uint64
-	Bytes        uint64
-	FreedObjects uint64
-	FreedBytes   uint64
-	Hash         uint64
-}
-
-// NewInside makes the shared memory. It is a file without a name, which is gone when this process is.
+// NewInside makes the memory that is shared with the programs.
 func NewInside(opt InsideOptions) (*Inside, error) {
-	fd, err := unix.MemfdCreate("ehasm-record", unix.MFD_CLOEXEC)
+	r, err := newRegion(opt.Period, opt.MaxStack)
 	if err != nil {
-		return nil, fmt.Errorf("memfd_create: %w", err)
-	}
-	in := &Inside{opt: opt, file: os.NewFile(uintptr(fd), "memfd"), began: time.Now(), tracker: newTracker(opt.Objects), spaces: unwind.NewProcesses(),
-		known: make(map[spaceKey]*unwind.Maps), text: make(map[spaceKey][]byte)}
-	var random [8]byte
-	rand.Read(random[:])
-	in.token = binary.LittleEndian.Uint64(random[:]) | 1
-	if err := in.file.Truncate(insideHead + insideChunks*insideChunk); err != nil {
-		in.file.Close()
 		return nil, err
 	}
-	var head bytes.Buffer
-	binary.Write(&head, binary.LittleEndian, insideHeader{insideMagic, insideVersion, in.token, opt.Period, uint64(opt.MaxStack), insideChunks})
-	if _, err := in.file.WriteAt(head.Bytes(), 0); err != nil {
-		in.file.Close()
-		return nil, err
-	}
-	return in, nil
+	return &Inside{opt: opt, region: r, began: time.Now(), tracker: newTracker(opt.Objects), spaces: unwind.NewProcesses(),
+		known: make(map[spaceKey]*unwind.Maps), text: make(map[spaceKey][]byte), seen: make(map[uint64]map[uint64]bool)}, nil
 }
 
 // Environ returns the environment variable that tells the library in a program where
 // the memory is.
 func (in *Inside) Environ() string {
-	return fmt.Sprintf("EHASM_RECORD=/proc/%d/fd/%d:%x", os.Getpid(), in.file.Fd(), in.token)
+	return fmt.Sprintf("EHASM_RECORD=/proc/%d/fd/%d:%x", os.Getpid(), in.region.file.Fd(), in.region.token)
 }
 
 // Stop makes the programs take no more samples. They still count when sampled objects are
 // freed.
-func (in *Inside) Stop() error {
-	_, err := in.file.WriteAt(binary.LittleEndian.AppendUint64(nil, 1), insideStop)
-	return err
-}
+func (in *Inside) Stop() error { return in.region.stop() }
 
 // Close forgets all.
 func (in *Inside) Close() {
-	in.file.Close()
+	in.region.file.Close()
 	in.tracker.Close()
-}
-
-func (in *Inside) word(offset int64) (uint64, error) {
-	var b [8]byte
-	_, err := in.file.ReadAt(b[:], offset)
-	return binary.LittleEndian.Uint64(b[:]), err
-}
-
-// head reads a chunk's header; false: it is not ready.
-func (in *Inside) head(i uint64) (h insideChunkHeader, ok bool) {
-	b := make([]byte, insideLine)
-	if _, err := in.file.ReadAt(b, int64(insideHead+i*insideChunk)); err != nil {
-		return h, false
-	}
-	binary.Read(bytes.NewReader(b), binary.LittleEndian, &h)
-	return h, h.Ready == in.token && h.Used >= insideLine && h.Used <= insideChunk
-}
-
-// body reads a chunk after its header.
-func (in *Inside) body(i uint64, h *insideChunkHeader) ([]byte, error) {
-	b := make([]byte, h.Used-insideLine)
-	_, err := in.file.ReadAt(b, int64(insideHead+i*insideChunk+insideLine))
-	return b, err
 }
 
 // Poll looks up what processes have mapped, while they exist. Call it from time to time.
 func (in *Inside) Poll() error {
-	next, err := in.word(insideNext)
+	const often, seldom = 256, 16 // all but the newest windows are looked at every sixteenth time
+	in.polls++
+	taken, err := in.region.taken()
+	for w := range taken {
+		if err == nil && (taken-w <= often || (w+in.polls)%seldom == 0) {
+			err = in.pollWindow(w)
+		}
+	}
+	return err
+}
+
+// pollWindow does so for one window.
+func (in *Inside) pollWindow(w uint64) error {
+	seen := in.seen[w]
+	if seen == nil {
+		seen = make(map[uint64]bool)
+		in.seen[w] = seen
+	}
+	head, err := in.region.window(w)
+	if err != nil || uint64(len(seen)) >= head.Next {
+		return err
+	}
+	list, err := in.region.chunksWritten(w, head.Next)
 	if err != nil {
 		return err
 	}
-	for ; in.seen < min(next, insideChunks); in.seen++ {
-		in.waiting = append(in.waiting, in.seen)
-	}
 	changed := make(map[spaceKey]uint32)
-	rest := in.waiting[:0]
-	for _, i := range in.waiting {
-		h, ok := in.head(i)
-		switch {
-		case !ok:
-			rest = append(rest, i)
-		case h.Kind == insideMaps:
-			b, err := in.body(i, &h)
-			if err != nil {
-				return err
-			}
-			k := spaceKey{h.Process, h.Generation}
-			in.text[k] = append(in.text[k], b...)
+	for _, i := range list {
+		if seen[i] {
+			continue
+		}
+		h, text, ok := in.region.chunk(w, i)
+		if ok {
+			seen[i] = true
+		}
+		if k := (spaceKey{w, h.Generation}); ok && h.Kind == chunkMaps && len(in.text[k])+len(text) <= mostText {
+			in.text[k] = append(in.text[k], text...)
 			changed[k] = h.PID
 		}
 	}
-	in.waiting = rest
 	for k, pid := range changed {
 		in.known[k] = in.mappings(int32(pid), in.text[k])
 	}
 	return nil
 }
+
+// mostText bounds /proc/PID/maps: a process has 65,530 mappings, if vm.max_map_count is Linux's default.
+const mostText = 16 << 20
 
 // mappings makes an address space of the text of /proc/PID/maps.
 func (in *Inside) mappings(pid int32, text []byte) *unwind.Maps {
@@ -232,6 +142,8 @@ type InsideCounts struct {
 	NoRoom    uint64  `json:"samples_without_room"`
 	NoLive    uint64  `json:"samples_not_followed"`
 	Refused   uint64  `json:"chunks_refused"`
+	Declined  uint64  `json:"programs_with_low_limits"`
+	Damaged   uint64  `json:"damaged_records"`
 	NoElf     uint64  `json:"objects_without_eh_elf"`
 	Objects   float64 `json:"objects_allocated"`
 	Bytes     float64 `json:"bytes_allocated"`
@@ -250,9 +162,9 @@ func heapEvents(period uint64) (total, live *Event) {
 func (in *Inside) Heap(view HeapView) (*Profile, error) {
 	totalEvent, liveEvent := heapEvents(in.opt.Period)
 	total, live := in.newProfile(totalEvent), in.newProfile(liveEvent)
-	counts, err := in.read(func(st *Stack, maps *unwind.Maps, s *insideStack, pcs []uint64, guesses []int) {
+	counts, err := in.read(func(st *Stack, maps *unwind.Maps, s *stackHeader, pcs []uint64, guesses []int) {
 		total.add(st, maps, s.Objects, s.Bytes, pcs, guesses)
-		live.add(st, maps, s.Objects-min(s.Objects, s.FreedObjects), s.Bytes-min(s.Bytes, s.FreedBytes), pcs, guesses)
+		live.add(st, maps, s.Objects-s.FreedObjects, s.Bytes-s.FreedBytes, pcs, guesses)
 	}, total)
 	if err != nil {
 		return nil, err
@@ -289,7 +201,7 @@ func (in *Inside) newProfile(e *Event) *Profile {
 
 // add adds to a stack.
 func (p *Profile) add(st *Stack, maps *unwind.Maps, objects, period uint64, pcs []uint64, guesses []int) {
-	n := (objects + insideUnit/2) / insideUnit
+	n := (objects + regionUnit/2) / regionUnit
 	if n == 0 || period == 0 {
 		return
 	}
@@ -304,81 +216,93 @@ func (p *Profile) add(st *Stack, maps *unwind.Maps, objects, period uint64, pcs 
 }
 
 // read reads all stacks, and counts them in p.
-func (in *Inside) read(each func(*Stack, *unwind.Maps, *insideStack, []uint64, []int), p *Profile) (*InsideCounts, error) {
-	if err := in.Poll(); err != nil {
+func (in *Inside) read(each func(*Stack, *unwind.Maps, *stackHeader, []uint64, []int), p *Profile) (*InsideCounts, error) {
+	windows, err := in.region.windowsWritten()
+	if err != nil {
 		return nil, err
 	}
 	c := &InsideCounts{}
-	var err error
-	if c.Refused, err = in.word(insideRefused); err != nil {
+	if c.Declined, err = in.region.word(regionDeclined); err != nil {
 		return nil, err
 	}
-	comms := make(map[uint64]uint32)
-	for i := range in.seen {
-		h, ok := in.head(i)
-		if !ok || h.Kind == insideMaps {
-			continue
-		}
-		b, err := in.body(i, &h)
-		if err != nil {
+	for _, w := range windows {
+		if err := in.pollWindow(w); err != nil {
 			return nil, err
 		}
-		if h.Kind == insideProcess {
-			var ph insideProcessHeader
-			n, err := binary.Decode(b, binary.LittleEndian, &ph)
-			if err != nil {
-				return nil, fmt.Errorf("process %d: %w", h.PID, err)
-			}
-			b = b[n:]
+	}
+	in.region.damaged = 0 // each is met again
+	for _, w := range windows {
+		if err := in.readWindow(w, c, p, each); err != nil {
+			return nil, err
+		}
+	}
+	c.Damaged = in.region.damaged
+	p.Counts.Samples = c.Taken
+	p.Comms = in.tracker.comms
+	return c, nil
+}
+
+// readWindow does so for one window.
+func (in *Inside) readWindow(w uint64, c *InsideCounts, p *Profile, each func(*Stack, *unwind.Maps, *stackHeader, []uint64, []int)) error {
+	head, err := in.region.window(w)
+	if err != nil {
+		return err
+	}
+	c.Refused += min(head.Refused, mostCount)
+	list, err := in.region.chunksWritten(w, head.Next)
+	if err != nil {
+		return err
+	}
+	processes := make(map[uint64]Stack) // by the number of the chunk: what its stacks have in common
+	for _, i := range list {
+		h, b, ok := in.region.chunk(w, i)
+		if !ok || h.Kind == chunkMaps {
+			continue
+		}
+		if h.Kind == chunkProcess {
+			var ph processHeader
+			ph, b = in.region.process(b)
 			comm, _, _ := bytes.Cut(ph.Comm[:], []byte{0})
-			comms[i] = in.tracker.commID(string(comm))
+			processes[i] = Stack{Comm: in.tracker.commID(string(comm)), PID: int32(h.PID)}
 			c.add(&ph)
 		}
-		in.stacks(b, func(s *insideStack, pcs []uint64) {
-			c.Objects += float64(s.Objects) / insideUnit
+		process, ok := processes[h.Process]
+		if !ok {
+			in.region.damaged++
+			continue
+		}
+		in.region.stacks(b, func(s *stackHeader, pcs []uint64) {
+			if c.Bytes+float64(s.Bytes) > mostSum || c.Objects+float64(s.Objects)/regionUnit > mostSum {
+				in.region.damaged++
+				return
+			}
+			c.Objects += float64(s.Objects) / regionUnit
 			c.Bytes += float64(s.Bytes)
-			c.LiveObj += float64(s.Objects-min(s.Objects, s.FreedObjects)) / insideUnit
-			c.LiveBytes += float64(s.Bytes - min(s.Bytes, s.FreedBytes))
-			maps := in.known[spaceKey{h.Process, s.Generation}]
+			c.LiveObj += float64(s.Objects-s.FreedObjects) / regionUnit
+			c.LiveBytes += float64(s.Bytes - s.FreedBytes)
+			maps := in.known[spaceKey{w, s.Generation}]
 			if maps == nil {
 				maps = new(unwind.Maps)
 			}
-			st := &Stack{Comm: comms[h.Process], PID: int32(h.PID), End: insideEnd(s, maps, pcs)}
+			st := process
+			st.End = insideEnd(s, maps, pcs)
 			p.Counts.count(st.End, s)
 			var guesses []int
 			if s.Guessed != 0 {
 				guesses = []int{len(pcs) - 1}
 			}
 			pcs[0]-- // of an allocation it is a return address, too
-			each(st, maps, s, pcs, guesses)
+			each(&st, maps, s, pcs, guesses)
 		})
 	}
-	p.Counts.Samples = c.Taken
-	p.Comms = in.tracker.comms
-	return c, nil
+	return nil
 }
 
-// stacks yields the stacks of a chunk. It skips records still being written; records are aligned to cache lines.
-func (in *Inside) stacks(b []byte, each func(*insideStack, []uint64)) {
-	for len(b) >= insideLine {
-		var s insideStack
-		binary.Decode(b, binary.LittleEndian, &s)
-		size := (insideLine + int(s.Frames)*word + insideLine - 1) / insideLine * insideLine
-		if s.Ready != in.token || s.Frames == 0 || size > len(b) {
-			b = b[insideLine:]
-			continue
-		}
-		pcs := make([]uint64, s.Frames)
-		for i := range pcs {
-			pcs[i] = binary.LittleEndian.Uint64(b[insideLine+i*word:])
-		}
-		each(&s, pcs)
-		b = b[size:]
-	}
-}
+// mostSum is what all stacks may count: formats have signed numbers.
+const mostSum = 1 << 62
 
 // insideEnd returns why a walk of libehunwind ended at the last of some program counters.
-func insideEnd(s *insideStack, maps *unwind.Maps, pcs []uint64) unwind.Cause {
+func insideEnd(s *stackHeader, maps *unwind.Maps, pcs []uint64) unwind.Cause {
 	switch abi.Status(s.End) {
 	case abi.StatusOK:
 		return unwind.Full
@@ -402,7 +326,7 @@ func insideEnd(s *insideStack, maps *unwind.Maps, pcs []uint64) unwind.Cause {
 	return unwind.NoMapping
 }
 
-func (c *InsideCounts) add(h *insideProcessHeader) {
+func (c *InsideCounts) add(h *processHeader) {
 	c.Processes++
 	c.OwnMalloc += int(h.OwnMalloc)
 	c.Taken += h.Taken
@@ -412,7 +336,7 @@ func (c *InsideCounts) add(h *insideProcessHeader) {
 }
 
 // count counts a stack of a table as so many as it was met, about.
-func (c *Counts) count(end unwind.Cause, s *insideStack) {
+func (c *Counts) count(end unwind.Cause, s *stackHeader) {
 	c.Unwound++
 	c.Frames += uint64(s.Frames)
 	c.Ends[end]++
@@ -451,7 +375,7 @@ func (p *Profile) insideText() string {
 	if c.Bytes > 0 {
 		fmt.Fprintf(&b, "%s allocated in %s objects; %s in %s of them live\n", amount(c.Bytes), amount0(c.Objects), amount(c.LiveBytes), amount0(c.LiveObj))
 		if c.Taken < fewSamples {
-			fmt.Fprintf(&b, "  these figures rest on few samples (%d) and may well be %.0f %% off; a lower --alloc-period takes more\n", c.Taken, 100/math.Sqrt(float64(c.Taken)))
+			fmt.Fprintf(&b, "  these figures rest on few samples (%d) and may well be %.0f %% off; a lower --alloc-period takes more\n", c.Taken, 100/math.Sqrt(float64(max(c.Taken, 1))))
 		}
 	}
 	fmt.Fprintf(&b, "%d samples in %.1f s of %d processes, %d distinct stacks, %.1f frames each\n", c.Taken, p.Duration.Seconds(), c.Processes, n.Unwound,
@@ -468,6 +392,8 @@ func (p *Profile) insideText() string {
 		{uint64(c.OwnMalloc), "processes have their own malloc, which is not recorded"},
 		{c.NoRoom + c.Refused, "samples had no room"},
 		{c.NoLive, "samples could not be followed, and count as freed"},
+		{c.Declined, "programs were not recorded: their limits (ulimit -v, -d) leave no room, or too many ran"},
+		{c.Damaged, "damaged records were left out: a program has written to the recorder's memory"},
 		{c.NoElf, "objects had no eh_elf in the cache: stacks may end in them"},
 	} {
 		if l.n > 0 {

@@ -212,7 +212,7 @@ func (r *inside) write(h *host) *record.Profile {
 var (
 	errNothingTaken = errors.New("nothing was taken: no process took " + insideName + " (set-user-id, of another user, or without LD_PRELOAD)")
 	errFewAllocated = errors.New("no samples: little was allocated; a lower --alloc-period takes more")
-	errOwnMalloc    = errors.New("nothing was taken: the program has its own malloc, which is called in place of the C library's")
+	errOwnMalloc    = errors.New("nothing was taken: the program has its own malloc, or a sanitizer's, which is called in place of the C library's")
 )
 
 // fillMissing builds eh_elfs for the objects in which stacks have ended, for the next time.
