@@ -75,9 +75,18 @@ func TestPreloadNothing(t *testing.T) {
 	program := compileTo(t, filepath.Join(t.TempDir(), "traced"), "gcc -O2 testdata/preload/traced.c")
 	out, said := ehasmPreload(t, k, nil, program)
 	assert.Equal(t, "without\n", out)
-	assert.Equal(t, "ehunwind: traced: nothing was taken over: it threw nothing, and called neither backtrace, _Unwind_Backtrace, unw_backtrace nor unw_step\n", said)
+	const nothing = ": nothing was taken over: no call of backtrace, _Unwind_Backtrace, unw_backtrace or unw_step came here, and no exception " +
+		"(none does with EHASM_EXCEPTIONS=0, a static libgcc, or no eh_elf for libgcc)\n"
+	assert.Equal(t, "ehunwind: traced"+nothing, said)
 	_, said = ehasmPreload(t, k, nil, "env", program)
 	assert.Empty(t, said)
+
+	// Exceptions that it does not see are not said to be none.
+	const throws = "g++ -O1 eh/testdata/thrown.cc"
+	_, said = ehasmPreload(t, k, []string{"EHASM_EXCEPTIONS=0"}, compileTo(t, filepath.Join(t.TempDir(), "off"), throws))
+	assert.Equal(t, "ehunwind: off"+nothing, said)
+	_, said = ehasmPreload(t, k, nil, compileTo(t, filepath.Join(t.TempDir(), "static"), throws+" -static-libgcc -static-libstdc++"))
+	assert.Equal(t, "ehunwind: static"+nothing, said)
 }
 
 // TestPreloadAddressSanitizer: its runtime refuses to start a program where it is not the

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -187,6 +188,27 @@ int main(void) { return malloc(10) == NULL; }
 	_, said, status = r.record(t, "--alloc", "-o", "p.pb.gz", "./static")
 	assert.Equal(t, 1, status)
 	assert.Contains(t, said, "statically linked")
+}
+
+// TestRecordAllocNoCache: without a place for eh_elfs, nothing runs.
+func TestRecordAllocNoCache(t *testing.T) {
+	r := newRecording(t)
+	if _, err := os.Stat("/usr/lib/ehasm/.build-id"); err == nil {
+		t.Skip("needs a system without package ehasm-system")
+	}
+	file := filepath.Join(r.work, "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for _, cache := range []string{"XDG_CACHE_HOME=" + file + "/cache", "HOME=" + file} {
+		r := *r
+		r.env = append(slices.DeleteFunc(slices.Clone(r.env), func(s string) bool { return strings.HasPrefix(s, "XDG_CACHE_HOME=") }), cache)
+		out, said, status := r.record(t, "--alloc", "-o", "p.folded", "echo", "ran")
+		assert.Equal(t, 1, status)
+		assert.Empty(t, out)
+		assert.Contains(t, said, "stacks need eh_elfs, and there is no place for them: ")
+		assert.Contains(t, said, "not a directory")
+		assert.Equal(t, 1, strings.Count(said, "\n"), said)
+		assert.NoFileExists(t, filepath.Join(r.work, "p.folded"))
+	}
 }
 
 // TestRecordAllocAsked: SIGUSR2 has what is live now written, and --duration ends the recording, not the program.

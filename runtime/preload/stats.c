@@ -74,8 +74,9 @@ static void explain(void)
     else if (thrown_handed > 0)
         say_why("its exceptions", stopped, "other threads were loading objects");
     else if (wanted_of == getpid())
-        ehu_say_("ehunwind: %s: nothing was taken over: it %scalled neither backtrace, _Unwind_Backtrace, unw_backtrace nor unw_step\n",
-                 program_invocation_short_name, ehasm_throws ? "threw nothing, and " : "");
+        ehu_say_("ehunwind: %s: nothing was taken over: no call of backtrace, _Unwind_Backtrace, unw_backtrace or unw_step came here, and %s\n",
+                 program_invocation_short_name,
+                 ehasm_throws ? "no exception (none does with EHASM_EXCEPTIONS=0, a static libgcc, or no eh_elf for libgcc)" : "exceptions are the system's libgcc's");
 }
 
 void ehp_stats_init_(void)

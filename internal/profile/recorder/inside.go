@@ -20,6 +20,8 @@ import (
 	"github.com/ehasm/ehasm/internal/files/preload"
 	"github.com/ehasm/ehasm/internal/files/shown"
 	"github.com/ehasm/ehasm/internal/profile/record"
+
+	"golang.org/x/sys/unix"
 )
 
 // Where the library is that records inside of programs; see findLibrary.
@@ -83,8 +85,27 @@ func (r *run) findHost() (h *host, err error) {
 	return h, nil
 }
 
+// usableCache returns an error if eh_elfs can neither be put into the user's cache nor be in the system's: stacks would have
+// one frame.
+func usableCache() error {
+	folder, err := builder.CacheFolder(os.Getenv)
+	if err == nil {
+		err = builder.MakeCache(folder)
+	}
+	if err == nil {
+		err = unix.Access(folder, unix.W_OK)
+	}
+	if _, missing := os.Stat(builder.SystemCache); err == nil || missing == nil {
+		return nil
+	}
+	return fmt.Errorf("stacks need eh_elfs, and there is no place for them: %w: name a folder of your own with XDG_CACHE_HOME", err)
+}
+
 // fillFor builds the eh_elfs that the cache lacks.
 func (r *run) fillFor(ctx context.Context, h *host) (status int, err error) {
+	if err := usableCache(); err != nil {
+		return failed, err
+	}
 	launched, _ := find.Launched(h.path, r.command[1:], find.SearchPath())
 	ctx, stop := interrupt.Context(ctx)
 	defer stop()
