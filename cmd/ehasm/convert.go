@@ -14,9 +14,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const convertHelp = `Write the unwind tables of an ELF file in another format: as the contents of a .sframe
-section, for a kernel or C library that reads them; or as a symbol file of Breakpad with
-STACK CFI records, for services that read minidumps.
+const convertHelp = `Write the unwind tables of an ELF file as the contents of a .sframe section, for a kernel
+or C library that reads them.
 
 Usage:
   ehasm convert [flags] FILE -o OUTPUT
@@ -35,12 +34,7 @@ to the function's own entry, as the Linux kernel expects.
 PT_GNU_SFRAME names. convert reads it back and compares it with the file's table at every
 address. The copy keeps its build-id, and runs as FILE does.
 
-With --to=breakpad, registers without a rule keep their values, and the module has the
-file's build-id. convert leaves out ends of stacks, lost registers, and expressions with
-other operations than + and -, such as those of procedure linkage tables.
-
 Examples:
-  ehasm convert --to=breakpad libfoo.so -o libfoo.so.sym
   ehasm convert --to=sframe libfoo.so -o libfoo.sframe
   ehasm convert --to=sframe --sframe-version=3 --address=0x5000 libfoo.so -o libfoo.sframe
   objcopy --add-section .sframe=libfoo.sframe libfoo.so with.so
@@ -57,10 +51,10 @@ type convertOptions struct {
 // convertVerb is the verb convert. It needs -o: the result is a file, and the report goes
 // elsewhere.
 func convertVerb() verb {
-	v := verb{name: "convert", brief: "write unwind tables as a .sframe section, or for Breakpad", help: convertHelp, more: convertMore}
+	v := verb{name: "convert", brief: "write unwind tables as a .sframe section", help: convertHelp, more: convertMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &convertOptions{}
-		fs.StringVar(&opt.Format, "to", "sframe", "write `FORMAT`: sframe or breakpad")
+		format := fs.String("to", "sframe", "write `FORMAT`: sframe")
 		fs.StringVarP(&opt.output, "output", "o", "", "write `FILE`; -: standard output, and the report to standard error")
 		fs.Uint8Var(&opt.Version, "sframe-version", 2, "version `N` of SFrame: 1, 2 or 3")
 		address := fs.String("address", "0", "link-time address `ADDR` of the section")
@@ -76,12 +70,12 @@ func convertVerb() verb {
 				return v.misuse(c, fmt.Errorf("--source: %w", err))
 			}
 			switch {
-			case opt.Format != "sframe" && opt.Format != "breakpad":
-				return v.misuse(c, fmt.Errorf("--to: unknown format %q: want sframe or breakpad", opt.Format))
+			case *format != "sframe":
+				return v.misuse(c, fmt.Errorf("--to: unknown format %q: want sframe", *format))
 			case opt.Version < 1 || opt.Version > 3:
 				return v.misuse(c, fmt.Errorf("--sframe-version %d: want 1, 2 or 3", opt.Version))
-			case opt.Attach && (opt.Format != "sframe" || fs.Changed("address")):
-				return v.misuse(c, errors.New("--attach places an SFrame section itself: it goes with neither --to=breakpad nor --address"))
+			case opt.Attach && fs.Changed("address"):
+				return v.misuse(c, errors.New("--attach places the section itself: it does not go with --address"))
 			case len(paths) != 1:
 				return v.misuse(c, fmt.Errorf("want one file, got %d", len(paths)))
 			case opt.output == "":

@@ -27,7 +27,7 @@ type formatFlags struct {
 
 // newFormatFlags declares the flags. Each names in brackets the formats in which it has an effect.
 func newFormatFlags(fs *pflag.FlagSet) *formatFlags {
-	f := &formatFlags{fs: fs, more: []*stackfmt.Spec{timeline.Spec(), timeline.TraceSpec(), chainsSpec()}}
+	f := &formatFlags{fs: fs, more: []*stackfmt.Spec{timeline.Spec(), chainsSpec()}}
 	fs.StringVar(&f.name, "format", "", "`FORMAT`: "+formatNames(f.more...)+"; default: by -o's name")
 	fs.BoolVar(&f.settings.Lines, "lines", false, "show the source file and line of each frame (perf, json, pprof)")
 	fs.BoolVar(&f.settings.FullSourcePath, "full-source-path", false, "show the folder of the files of --lines (perf)")

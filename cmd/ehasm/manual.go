@@ -135,7 +135,7 @@ func flagValues(verb, flag string) []string {
 	case "stage":
 		return inspect.Stages()
 	case "to":
-		return []string{"sframe", "breakpad"}
+		return []string{"sframe"}
 	}
 	return nil
 }

@@ -37,8 +37,7 @@ Usage:
 
 const recordMore = `The name of the output chooses its format: .pb.gz for go tool pprof, .svg is a flame
 graph for a browser, .folded for flamegraph.pl and the like. .json, .perf.txt, .perf.data
-(perf report) and the timelines .json.gz (profiler.firefox.com) and .trace.json
-(speedscope) have every sample.
+(perf report) and the timeline .json.gz (profiler.firefox.com) have every sample.
 Samples that the kernel lost are a separate box, and stacks that are not complete begin
 with [truncated].
 
@@ -329,13 +328,13 @@ func (opt *recordOptions) findFormat(format string) (err error) {
 	case opt.Output.Format != nil:
 		return nil
 	default:
-		return fmt.Errorf("-o %s: unknown suffix: want .pb.gz, .svg, .folded, .json, .json.gz, .trace.json, .perf.txt or perf.data, or --format", path)
+		return fmt.Errorf("-o %s: unknown suffix: want .pb.gz, .svg, .folded, .json, .json.gz, .perf.txt or perf.data, or --format", path)
 	}
 }
 
 // recordFormats are those of record besides stackfmt.Specs.
 func recordFormats() []*stackfmt.Spec {
-	return []*stackfmt.Spec{timeline.Spec(), timeline.TraceSpec(), chainsSpec()}
+	return []*stackfmt.Spec{timeline.Spec(), chainsSpec()}
 }
 
 // checkChains checks what goes with a perf.data file as the output.

@@ -46,7 +46,7 @@ func recordCommand(t *testing.T, dir string, args ...string) *exec.Cmd {
 // TestRecordForms writes each form of output, and the command's own output passes.
 func TestRecordForms(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"profile.pb.gz", "p.svg", "p.folded", "p.json", "p.perf.txt", "p.trace.json"} {
+	for _, name := range []string{"profile.pb.gz", "p.svg", "p.folded", "p.json", "p.perf.txt"} {
 		r := recordIn(t, dir, "-o", name, "--stats", "stats.json", "sh", "-c", busy+"echo done; exit 3")
 		assert.Equal(t, 3, r.code, r.stderr)
 		assert.Equal(t, "done\n", r.stdout)

@@ -51,12 +51,11 @@ Formats:
   pprof      a profile for go tool pprof
   svg        a flame graph for a browser
   firefox    a timeline of each thread, for https://profiler.firefox.com
-  trace      the same as Chrome's trace events, for https://www.speedscope.app
   perf.data  the recording itself, with call chains instead of copies of stacks and
              registers: small, safer to share, and quickly read by perf and other tools
 
 Without --format the name of -o's FILE chooses: .svg, .folded, .json, .pb.gz,
-.perf.txt, .json.gz (firefox), .trace.json, perf.data. In folded, stacks whose
+.perf.txt, .json.gz (firefox), perf.data. In folded, stacks whose
 outermost frame is unknown begin with [truncated]. Functions of the kernel end in
 _[k], those compiled at run time in _[j], inlined ones in _[i].
 

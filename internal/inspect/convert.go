@@ -3,12 +3,10 @@ package inspect
 import (
 	"bytes"
 	"debug/elf"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"path/filepath"
 	"slices"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
@@ -20,12 +18,11 @@ import (
 
 // Converted describes unwind tables in another format.
 type Converted struct {
-	Object  string `json:"object"`
-	Output  string `json:"output"`
-	Format  string `json:"format"`
-	Version uint8  `json:"version,omitempty"` // of SFrame
-	// Entries in the table of functions of SFrame; Breakpad has no such table.
-	Functions int    `json:"functions,omitempty"`
+	Object    string `json:"object"`
+	Output    string `json:"output"`
+	Format    string `json:"format"`
+	Version   uint8  `json:"version"`       // of SFrame
+	Functions int    `json:"functions"`     // entries in the table of functions
 	Rows      int    `json:"rows"`          // rows in the new format
 	Size      int    `json:"size"`          // bytes written
 	TableSize int64  `json:"table_size"`    // of what was read
@@ -36,11 +33,8 @@ type Converted struct {
 
 // Print writes the result for people.
 func (r *Converted) Print(w io.Writer) {
-	what := fmt.Sprintf("SFrame version %d, %d functions", r.Version, r.Functions)
-	if r.Format == "breakpad" {
-		what = "Breakpad"
-	}
-	fmt.Fprintf(w, "%s: %s, %d rows, %d bytes for %d of %s\n", r.Output, what, r.Rows, r.Size, r.TableSize, shown.Name(r.Object))
+	fmt.Fprintf(w, "%s: SFrame version %d, %d functions, %d rows, %d bytes for %d of %s\n", r.Output, r.Version, r.Functions, r.Rows, r.Size,
+		r.TableSize, shown.Name(r.Object))
 	for _, reason := range slices.Sorted(maps.Keys(r.Left)) {
 		fmt.Fprintf(w, "  %d of %d bytes of code are left out: %s\n", r.Left[reason], r.all(), reason)
 	}
@@ -57,7 +51,6 @@ func (r *Converted) all() uint64 {
 
 // ConvertOptions say what Convert writes.
 type ConvertOptions struct {
-	Format  string // sframe or breakpad
 	Version uint8  // of SFrame: 1, 2 or 3
 	Address uint64 // of the section, link-time
 	Attach  bool   // return a copy of the file that has the section in a segment
@@ -79,10 +72,8 @@ func Convert(path string, opt ConvertOptions) (b []byte, r *Converted, err error
 	if err != nil {
 		return nil, nil, err
 	}
-	r = &Converted{Object: path, Format: opt.Format, TableSize: found.SectionSize + found.HdrSize}
+	r = &Converted{Object: path, Format: "sframe", TableSize: found.SectionSize + found.HdrSize}
 	switch {
-	case opt.Format == "breakpad":
-		b, err = breakpad(object, table, path, r)
 	case opt.Attach:
 		return attachSFrame(io.NewSectionReader(file, 0, size), object, table, opt, r)
 	default:
@@ -142,26 +133,4 @@ func sframeSection(object *dwarfcfa.Object, table *dwarfcfa.Table, opt ConvertOp
 	r.Version = opt.Version
 	r.take(rep)
 	return sframe.Encode(sframe.Options{Version: opt.Version, Addr: opt.Address, PCRel: opt.Version == 3}, entries)
-}
-
-// breakpad returns a symbol file of Breakpad.
-func breakpad(object *dwarfcfa.Object, table *dwarfcfa.Table, path string, r *Converted) ([]byte, error) {
-	id := object.BuildID()
-	if len(id) == 0 {
-		return nil, errors.New("no build-id, by which Breakpad names a module")
-	}
-	records, rep := table.ToBreakpad()
-	r.take(rep)
-	name := filepath.Base(path)
-	head := fmt.Sprintf("MODULE Linux x86_64 %s %s\nINFO CODE_ID %X %s\n", breakpadID(id), name, id, name)
-	return append([]byte(head), records...), nil
-}
-
-// breakpadID returns a module's identifier: the first 16 bytes of the build-id as a GUID, whose first three fields are
-// little-endian, and the age 0.
-func breakpadID(id []byte) string {
-	var guid [16]byte
-	copy(guid[:], id)
-	le := binary.LittleEndian
-	return fmt.Sprintf("%08X%04X%04X%X0", le.Uint32(guid[:]), le.Uint16(guid[4:]), le.Uint16(guid[6:]), guid[8:])
 }

@@ -226,7 +226,7 @@ func ByName(name string, more ...*Spec) (*Spec, error) {
 // ByPath returns the format, of Specs or of more, that a file's name chooses by its longest known suffix, or nil if it
 // chooses none.
 func ByPath(path string, more ...*Spec) (spec *Spec) {
-	// The longest suffix wins: .trace.json is not .json.
+	// The longest suffix wins: .perf.txt is not .txt.
 	base, longest := filepath.Base(path), 0
 	for _, s := range append(Specs(), more...) {
 		for _, suffix := range s.Suffixes {

@@ -1,7 +1,7 @@
 // Package timeline writes samples by thread over time, for the Firefox Profiler: a
-// viewer in a browser, https://profiler.firefox.com, that keeps files on the user's machine; and as Chrome's trace events.
+// viewer in a browser, https://profiler.firefox.com, that keeps files on the user's machine.
 //
-// For the former it writes processed profiles, version 60: docs-developer/processed-profile-format.md and
+// It writes processed profiles, version 60: docs-developer/processed-profile-format.md and
 // src/types/profile.ts of github.com/firefox-devtools/profiler. Viewers upgrade older versions.
 package timeline
 
@@ -17,13 +17,12 @@ import (
 func Spec() *stackfmt.Spec {
 	return &stackfmt.Spec{Name: "firefox", Suffixes: []string{".json.gz"}, Binary: true, Samples: true, Settings: []string{"lines"},
 		View: "a timeline: open FILE at https://profiler.firefox.com",
-		New:  func(stackfmt.Options) stackfmt.Format { return &timeline{write: writeFirefox} }}
+		New:  func(stackfmt.Options) stackfmt.Format { return &timeline{} }}
 }
 
-// timeline collects samples for a format, which write writes.
+// timeline collects samples.
 type timeline struct {
 	workers []*worker
-	write   func(out io.Writer, r *stackfmt.Recording, all *stacks, order []thread, tracks map[thread]*track) error
 }
 
 // Worker returns a new worker. It is called before any sample is added.
@@ -171,5 +170,5 @@ func (t *timeline) Finish(out io.Writer, r *stackfmt.Recording) error {
 	slices.SortFunc(order, func(a, b thread) int {
 		return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.tid, b.tid), cmp.Compare(events[a.event], events[b.event]))
 	})
-	return t.write(out, r, all, order, tracks)
+	return writeFirefox(out, r, all, order, tracks)
 }

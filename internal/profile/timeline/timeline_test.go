@@ -199,31 +199,19 @@ func TestCategories(t *testing.T) {
 // TestProcessNames: a process has the name of its main thread, also where that has no sample.
 func TestProcessNames(t *testing.T) {
 	event := &stackfmt.Event{Name: "cycles"}
-	for _, spec := range []*stackfmt.Spec{Spec(), TraceSpec()} {
-		f := spec.New(stackfmt.Options{})
-		w := f.Worker()
-		for _, id := range [][2]int32{{1, 3}, {1, 2}, {5, 6}, {7, 8}, {7, 7}} {
-			w.Add(nil, &stackfmt.Sample{PID: id[0], TID: id[1], Comm: fmt.Sprintf("worker-%d", id[1]), Event: event, End: stackfmt.NoUserStack})
-		}
-		var out bytes.Buffer
-		require.NoError(t, f.Finish(&out, &stackfmt.Recording{Events: []*stackfmt.Event{event},
-			Process: func(pid int32) string { return map[int32]string{1: "server", 7: "earlier"}[pid] }}))
-		names := make(map[string]string) // of processes, by their numbers
-		if spec.Name == "trace" {
-			var trace struct{ TraceEvents []traceName }
-			require.NoError(t, json.Unmarshal(out.Bytes(), &trace))
-			for _, e := range trace.TraceEvents {
-				if e.Name == "process_name" {
-					names[fmt.Sprint(e.PID)] = e.Args["name"]
-				}
-			}
-		} else {
-			for _, th := range decode(t, &out).Threads {
-				names[th.PID] = th.ProcessName
-			}
-		}
-		assert.Equal(t, map[string]string{"1": "server", "5": "worker-6", "7": "worker-7"}, names)
+	f := Spec().New(stackfmt.Options{})
+	w := f.Worker()
+	for _, id := range [][2]int32{{1, 3}, {1, 2}, {5, 6}, {7, 8}, {7, 7}} {
+		w.Add(nil, &stackfmt.Sample{PID: id[0], TID: id[1], Comm: fmt.Sprintf("worker-%d", id[1]), Event: event, End: stackfmt.NoUserStack})
 	}
+	var out bytes.Buffer
+	require.NoError(t, f.Finish(&out, &stackfmt.Recording{Events: []*stackfmt.Event{event},
+		Process: func(pid int32) string { return map[int32]string{1: "server", 7: "earlier"}[pid] }}))
+	names := make(map[string]string) // of processes, by their numbers
+	for _, th := range decode(t, &out).Threads {
+		names[th.PID] = th.ProcessName
+	}
+	assert.Equal(t, map[string]string{"1": "server", "5": "worker-6", "7": "worker-7"}, names)
 }
 
 // TestBlocked: samples of blocked threads weigh their time, which is no processor time.
