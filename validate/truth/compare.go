@@ -56,16 +56,21 @@ func (s *sums) step(t answerer, m *mapping, now *abi.Regs, f *frame, mem *memory
 		s.unknown[pc]++
 	// Only these contradict the truth; a missing row or answer does not.
 	case wrongCFA, wrongReg, outmost:
-		w := s.wrong[pc]
-		if w == nil {
-			if s.wrong == nil {
-				s.wrong = map[uint64]*wrong{}
-			}
-			w = &wrong{verdict: v, text: text()}
-			s.wrong[pc] = w
-		}
-		w.steps++
+		s.addWrong(pc, v, text)
 	}
+}
+
+// addWrong adds a step with a wrong answer.
+func (s *sums) addWrong(pc uint64, v verdict, text func() string) {
+	w := s.wrong[pc]
+	if w == nil {
+		if s.wrong == nil {
+			s.wrong = map[uint64]*wrong{}
+		}
+		w = &wrong{verdict: v, text: text()}
+		s.wrong[pc] = w
+	}
+	w.steps++
 }
 
 // judge asks a table for the step from now; text says what is wrong.

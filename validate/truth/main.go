@@ -12,6 +12,9 @@ import (
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/analysis/synth"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -41,6 +44,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	out := fs.StringP("output", "o", "", "write the program's output to this `FILE`")
 	list := fs.Int("list", 20, "name so many wrong instructions of an object")
 	asJSON := fs.Bool("json", false, "write the result as JSON, with all wrong instructions")
+	forced := fs.Bool("force", false, "the arguments are ELF files: start their functions with any registers")
+	seed := fs.Uint64("seed", 1, "of --force: what registers and memory hold")
+	times := fs.Int("times", 4, "of --force: runs of a function")
 	made := fs.Bool("made", false, "compare rows made from the code alone, too")
 	sums := fs.Bool("sum", false, "sum up the results of --json in the files that are the arguments")
 	same := fs.Bool("pin", true, "keep program and tracer on one processor, where a switch between them is fast")
@@ -65,7 +71,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	opt.source = fileTables()
 	if *made {
-		opt.source = madeTables()
+		opt.source = madeTables(func(*dwarfcfa.Object, *synth.Result) {})
 	}
 	if *out != "" {
 		f, err := os.Create(*out)
@@ -80,12 +86,20 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if *same {
 		pin()
 	}
-	t, err := follow(fs.Args(), opt)
+	var r *report
+	var err error
+	if *forced {
+		r, err = force(fs.Args(), opt, *seed, *times)
+	} else {
+		var t *tracer
+		if t, err = follow(fs.Args(), opt); err == nil {
+			r = newReport(fs.Args(), t)
+		}
+	}
 	if err != nil {
 		fmt.Fprintf(stderr, "truth: %v\n", err)
 		return 1
 	}
-	r := newReport(fs.Args(), t)
 	if *asJSON {
 		err = r.json(stdout)
 	} else {

@@ -44,8 +44,8 @@ func fileTable(o *dwarfcfa.Object) answerer {
 	return t
 }
 
-// madeTables adds the rows made from the code alone.
-func madeTables() source {
+// madeTables adds the rows made from the code alone, which it passes to look.
+func madeTables(look func(o *dwarfcfa.Object, r *synth.Result)) source {
 	return source{
 		names: []string{"table", "made"},
 		make: func(o *dwarfcfa.Object) []answerer {
@@ -58,6 +58,7 @@ func madeTables() source {
 			if err == nil {
 				tables[1] = t
 			}
+			look(o, result)
 			return tables
 		},
 	}

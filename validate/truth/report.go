@@ -22,7 +22,17 @@ type report struct {
 	PCs     int            `json:"pcs"`    // distinct ones among them
 	Seconds float64        `json:"seconds"`
 	Ended   string         `json:"ended,omitempty"` // how the program ended, if it did
+	Forced  *forcedReport  `json:"forced,omitempty"`
 	Objects []objectReport `json:"objects"`
+}
+
+// forcedReport holds what --force adds.
+type forcedReport struct {
+	Functions int `json:"functions"` // at whose entries runs began
+	Runs      int `json:"runs"`
+	Returned  int `json:"returned"` // with the registers and the stack that a caller expects
+	Odd       int `json:"odd"`      // with other registers
+	Open      int `json:"open"`     // wrong rows that nothing confirms
 }
 
 // objectReport holds the results for one file.
@@ -51,39 +61,44 @@ type wrongReport struct {
 	Text    string `json:"text"`
 }
 
-// newReport returns the results of a tracer, objects with many steps first.
+// newReport returns the results of a tracer.
 func newReport(command []string, t *tracer) *report {
 	r := &report{Command: command, Steps: t.steps, Judged: t.judged, Seconds: time.Since(t.began).Seconds(),
 		Ended: t.ended}
-	for _, path := range slices.Sorted(maps.Keys(t.space.objects)) {
-		o := t.space.objects[path]
+	r.add(t.space)
+	return r
+}
+
+// add adds the results for objects, those with many steps first.
+func (r *report) add(s *space) {
+	for _, path := range slices.Sorted(maps.Keys(s.objects)) {
+		o := s.objects[path]
 		if o.steps == 0 {
 			continue
 		}
 		r.PCs += len(o.pcs)
 		or := objectReport{Path: o.path, Steps: o.steps, PCs: len(o.pcs)}
-		for i, name := range t.opt.source.names {
-			s := &o.sums[i]
-			tr := tableReport{Table: name, Steps: map[string]int{}, Lost: s.lost}
-			for v, n := range s.steps {
+		for i, name := range s.source.names {
+			sum := &o.sums[i]
+			tr := tableReport{Table: name, Steps: map[string]int{}, Lost: sum.lost}
+			for v, n := range sum.steps {
 				if n > 0 {
 					tr.Steps[verdict(v).String()] = n
 				}
 			}
-			for _, pc := range slices.Sorted(maps.Keys(s.wrong)) {
-				w := s.wrong[pc]
+			for _, pc := range slices.Sorted(maps.Keys(sum.wrong)) {
+				w := sum.wrong[pc]
 				tr.Wrong = append(tr.Wrong, wrongReport{pc, o.place(pc), w.verdict.String(), w.steps, w.text})
 			}
-			for _, pc := range slices.Sorted(maps.Keys(s.unknown)) {
+			for _, pc := range slices.Sorted(maps.Keys(sum.unknown)) {
 				tr.NoRow = append(tr.NoRow, wrongReport{PC: pc, Place: o.place(pc), Verdict: noRow.String(),
-					Steps: s.unknown[pc]})
+					Steps: sum.unknown[pc]})
 			}
 			or.Tables = append(or.Tables, tr)
 		}
 		r.Objects = append(r.Objects, or)
 	}
 	slices.SortStableFunc(r.Objects, func(a, b objectReport) int { return cmp.Compare(b.Steps, a.Steps) })
-	return r
 }
 
 // json writes the report with all instructions.
@@ -97,6 +112,10 @@ func (r *report) json(w io.Writer) error {
 func (r *report) text(w io.Writer, listed int) error {
 	fmt.Fprintf(w, "%d instructions executed, %d compared at %d addresses, %.0f a second\n",
 		r.Steps, r.Judged, r.PCs, float64(r.Steps)/r.Seconds)
+	if x := r.Forced; x != nil {
+		fmt.Fprintf(w, "%d functions, %d runs, %d returned, %d of them with other registers; %d wrong rows unconfirmed\n",
+			x.Functions, x.Runs, x.Returned, x.Odd, x.Open)
+	}
 	if r.Ended != "" {
 		fmt.Fprintf(w, "the program ended: %s\n", r.Ended)
 	}

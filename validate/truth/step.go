@@ -151,11 +151,15 @@ func registers(tid int) (abi.Regs, bool) {
 	if errno != 0 {
 		return abi.Regs{}, false
 	}
+	return abiRegs(&r), true
+}
+
+func abiRegs(r *unix.PtraceRegs) abi.Regs {
 	return abi.Regs{
 		Reg: [abi.NumRegs]uint64{
 			r.Rax, r.Rdx, r.Rcx, r.Rbx, r.Rsi, r.Rdi, r.Rbp, r.Rsp,
 			r.R8, r.R9, r.R10, r.R11, r.R12, r.R13, r.R14, r.R15, r.Rip,
 		},
 		Valid: abi.AllRegs, Exact: 1,
-	}, true
+	}
 }

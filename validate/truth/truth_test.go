@@ -53,6 +53,26 @@ func TestStale(t *testing.T) {
 	assert.Zero(t, o.Tables[1].Lost)
 }
 
+// TestForce starts functions that nothing calls: just the rows that are wrong are found, whichever paths lead to them.
+func TestForce(t *testing.T) {
+	exe := compiled(t, "-shared", "-nostdlib", "force.s")
+	r := traced(t, "--force", "--times", "200", exe)
+	o := r.object("program")
+	require.Len(t, o.Tables, 2)
+	found := map[string]string{}
+	for _, w := range o.Tables[0].Wrong {
+		found[w.Place[strings.Index(w.Place, "(")+1:len(w.Place)-1]] = w.Verdict
+	}
+	assert.Equal(t, map[string]string{
+		"wrong_slot+0x1": "wrong register", "wrong_slot+0x3": "wrong register", "wrong_slot+0x6": "wrong register",
+		"wrong_cfa+0xd": "wrong CFA", "wrong_cfa+0xf": "wrong CFA", "wrong_path+0x7": "wrong register",
+	}, found)
+	assert.Empty(t, o.Tables[1].Wrong, "made rows")
+	assert.Equal(t, 7, r.Forced.Functions, "the PLT's entry, too")
+	assert.Greater(t, r.Forced.Returned, 800)
+	assert.Positive(t, r.Forced.Open, "an array's end")
+}
+
 // TestSum adds a report to itself.
 func TestSum(t *testing.T) {
 	exe := compiled(t, "-O1", "wrong.c", "wrong.s")
