@@ -102,7 +102,7 @@ func followsPackages(t *testing.T, root string, pack func(version, library strin
 	t.Helper()
 	dir := t.TempDir()
 	made := func() (list []string) {
-		found, err := filepath.Glob(filepath.Join(root, "usr/lib/ehasm/.build-id/ab/*"))
+		found, err := filepath.Glob(filepath.Join(root, "usr/lib/ehasm/.build-id/ab/0?"+abi.Suffix))
 		require.NoError(t, err)
 		for _, path := range found {
 			info, err := os.Stat(path)
@@ -170,6 +170,15 @@ func asService(t *testing.T, root string) {
 	t.Helper()
 	unit := call(t, nil, "chroot", root, "/usr/bin/ehasm", "preload", "--system", "--library",
 		"/usr/lib/x86_64-linux-gnu/libehunwind-preload.so", "--", "/use")
+	made := func() []string {
+		files, err := filepath.Glob(filepath.Join(root, "usr/lib/ehasm/.build-id/*/*"+abi.Suffix))
+		require.NoError(t, err)
+		return files
+	}
+	before := made()
+	call(t, nil, "chroot", root, "/usr/lib/ehasm/update")
+	assert.Subset(t, made(), before, "a change of packages removes nothing that root has asked for")
+	assert.Contains(t, call(t, nil, "chroot", root, "/usr/bin/ehasm", "cache", "--system"), "kept: /use\n")
 	found := regexp.MustCompile(`(?m)^\[Service\]\nEnvironment="(LD_PRELOAD=\S+)"$`).FindStringSubmatch(unit)
 	require.Len(t, found, 2, unit)
 	cmd := exec.Command("chroot", "--userspec=65534:65534", root, "/use")

@@ -242,6 +242,9 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 		c.fail(cmp.Or(opt.out, opt.cache), err)
 		return exitFailed
 	}
+	if err := plan.Keep(paths, opt.cache); err != nil {
+		c.fail("the next 'ehasm cache --system --prune --only' removes what is built now", err)
+	}
 	defer builder.LimitMemory(plan.Jobs)()
 	// No outcome at all: a signal came before the end.
 	outcomes := builder.Build(ctx, plan.Jobs, opt.options(), progress)

@@ -37,6 +37,8 @@ unused, and of the running kernel's vDSO; it removes all others. If a PATH canno
 cache removes nothing. So root keeps the cache of all users in step with installed packages:
   ehasm build --system /usr/bin /usr/lib
   ehasm cache --system --prune --only /usr/bin /usr/lib
+That cache also keeps what 'build --system' and 'preload --system' have built, while the files
+exist. cache --system lists their paths; the list is /usr/lib/ehasm/kept, to be edited by hand.
 
 Examples:
   ehasm cache
@@ -99,14 +101,21 @@ func cache(ctx context.Context, opt *cacheOptions, c *console) int {
 		path, err = builder.CacheFolder(os.Getenv)
 	}
 	// Eh_elfs of the files that --only names are known by their build-ids.
-	if err == nil && opt.only != nil {
+	r := inspect.Cache{Folder: filepath.Dir(path)}
+	switch {
+	case err != nil:
+	case opt.system && opt.only != nil:
+		opt.limits.Only, err = builder.SystemNames(ctx, path, opt.only)
+	case opt.only != nil:
 		opt.limits.Only, err = builder.CacheNames(ctx, opt.only)
+	}
+	if err == nil && opt.system {
+		r.Kept, err = builder.Kept(path)
 	}
 	if err != nil {
 		c.fail("cache", err)
 		return exitFailed
 	}
-	r := inspect.Cache{Folder: filepath.Dir(path)}
 	folder, err := ehcache.Open(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // nothing was ever kept

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/analysis/check"
@@ -128,6 +130,33 @@ func (o *checkOutputs) check(paths []string) error {
 	return nil
 }
 
+// relative returns the paths below the longest folder that holds all files and is, or holds, all folders. So files of one name are
+// told apart, and all can be moved.
+func relative(paths []string) []string {
+	places, root := slices.Clone(paths), ""
+	for i, path := range paths {
+		if abs, err := filepath.Abs(path); err == nil {
+			places[i] = abs
+		}
+		folder := places[i]
+		if st, err := os.Stat(path); err != nil || !st.IsDir() {
+			folder = filepath.Dir(folder)
+		}
+		if i == 0 {
+			root = folder
+		}
+		for root != folder && !strings.HasPrefix(folder, strings.TrimSuffix(root, "/")+"/") && root != filepath.Dir(root) {
+			root = filepath.Dir(root)
+		}
+	}
+	for i, place := range places {
+		if rel, err := filepath.Rel(root, place); err == nil {
+			places[i] = rel
+		}
+	}
+	return places
+}
+
 // run checks the files, after what gives the findings that are not new.
 func (o *checkOutputs) run(ctx context.Context, paths []string, opt checkOptions, c *console) int {
 	switch {
@@ -144,12 +173,12 @@ func (o *checkOutputs) run(ctx context.Context, paths []string, opt checkOptions
 		}
 	}
 	r := &checker{opt: opt, c: c}
-	for _, path := range paths {
-		id := filepath.Base(path)
+	ids := relative(paths)
+	for i, path := range paths {
 		if o.diff {
-			id = "" // OLD and NEW may have any names
+			ids[i] = "" // OLD and NEW may have any names
 		}
-		r.path(ctx, path, id)
+		r.path(ctx, path, ids[i])
 	}
 	code := r.finish()
 	if o.write != "" {

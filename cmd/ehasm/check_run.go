@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
@@ -46,8 +47,8 @@ type checkInput struct {
 	size  int64
 }
 
-// path checks a file, the members of a static library, or the files of a folder. id is what identities call a file; files
-// of folders are called by their path in it.
+// path checks a file, the members of a static library, or the files of a folder. id is what identities call it; files
+// of a folder are called by their path in it, below the folder's id.
 func (k *checker) path(ctx context.Context, path, id string) {
 	st, err := os.Stat(path)
 	if err != nil || !st.IsDir() {
@@ -64,7 +65,7 @@ func (k *checker) path(ctx context.Context, path, id string) {
 			return
 		}
 		title := fmt.Sprintf("%s (%d/%d)", filepath.Base(in.Path), i+1, len(found.Inputs))
-		k.file(ctx, checkInput{path: in.Path, name: in.Path, id: in.Names[0].Rel, title: title})
+		k.file(ctx, checkInput{path: in.Path, name: in.Path, id: filepath.Join(id, in.Names[0].Rel), title: title})
 	}
 }
 
@@ -82,6 +83,7 @@ func (k *checker) file(ctx context.Context, in checkInput) {
 		return
 	}
 	k.many = true
+	named := map[string]int{} // members may have one name
 	for m, err := range relocatable.Members(r, size) {
 		if err != nil {
 			k.c.fail(in.path, err)
@@ -90,8 +92,11 @@ func (k *checker) file(ctx context.Context, in checkInput) {
 		if ctx.Err() != nil {
 			return
 		}
-		member := "(" + m.Name + ")"
-		k.input(checkInput{path: in.path, name: in.path + member, id: in.id + member, title: filepath.Base(in.path) + member, r: m, size: m.Size()})
+		member, id := "("+m.Name+")", in.id+"("+m.Name+")"
+		if named[m.Name]++; named[m.Name] > 1 {
+			id += strconv.Itoa(named[m.Name])
+		}
+		k.input(checkInput{path: in.path, name: in.path + member, id: id, title: filepath.Base(in.path) + member, r: m, size: m.Size()})
 	}
 }
 

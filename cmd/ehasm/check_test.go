@@ -110,6 +110,60 @@ func TestCheckJSON(t *testing.T) {
 	assert.Equal(t, "error", log.Runs[0].Results[0].Level)
 }
 
+// TestCheckBaselinePlaces: a finding that is mended in one file hides none of another file of its name, however the files are given; and
+// the files may be moved together.
+func TestCheckBaselinePlaces(t *testing.T) {
+	testtool.Need(t, "ar")
+	wrong, err := os.ReadFile(wrongObject(t))
+	require.NoError(t, err)
+	right := filepath.Join(t.TempDir(), "right.o")
+	as := exec.Command("as", "-o", right, "-")
+	as.Stdin = strings.NewReader("f: .cfi_startproc\npush %rbx\n.cfi_def_cfa_offset 16\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\nret\n.cfi_endproc\n")
+	require.NoError(t, as.Run())
+	mended, err := os.ReadFile(right)
+	require.NoError(t, err)
+	const a, b, lib = "build/a/x.o", "build/b/x.o", "build/lib.a"
+	for name, paths := range map[string][]string{
+		"files": {a, b}, "one above": {"build/x.o", b}, "folders": {"build/a", "build/b"}, "folder": {"build"}, "both": {"build/a", b}, "library": {lib},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := t.TempDir()
+			in := func(paths []string) (out []string) {
+				for _, path := range paths {
+					out = append(out, filepath.Join(top, path))
+				}
+				return out
+			}
+			fill := func(first, second []byte) {
+				for _, path := range in([]string{a, b}) {
+					require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+				}
+				writeFile(t, filepath.Join(top, a), first)
+				writeFile(t, filepath.Join(top, "build/x.o"), first)
+				writeFile(t, filepath.Join(top, b), second)
+				require.NoError(t, os.RemoveAll(filepath.Join(top, lib)))
+				if name == "library" {
+					out, err := exec.Command("ar", append([]string{"qc"}, in([]string{lib, a, b})...)...).CombinedOutput()
+					require.NoError(t, err, "%s", out)
+				}
+			}
+			list := filepath.Join(t.TempDir(), "known")
+			fill(wrong, mended)
+			require.Equal(t, exitDone, ehasm(t, append([]string{"check", "--write-baseline", list}, in(paths)...)...).code)
+			r := ehasm(t, append([]string{"check", "--baseline", list}, in(paths)...)...)
+			assert.Equal(t, exitDone, r.code, r.stdout)
+			moved := filepath.Join(t.TempDir(), "elsewhere")
+			require.NoError(t, os.Rename(top, moved))
+			top = moved
+			r = ehasm(t, append([]string{"check", "--baseline", list}, in(paths)...)...)
+			assert.Equal(t, exitDone, r.code, r.stdout)
+			fill(mended, wrong)
+			r = ehasm(t, append([]string{"check", "--baseline", list}, in(paths)...)...)
+			assert.Equal(t, exitFailed, r.code, r.stdout)
+		})
+	}
+}
+
 func TestCheckBaseline(t *testing.T) {
 	object := wrongObject(t)
 	list := filepath.Join(t.TempDir(), "known")

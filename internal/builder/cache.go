@@ -101,14 +101,22 @@ func CacheNames(ctx context.Context, paths []string) (map[string]bool, error) {
 	}
 	names := make(map[string]bool)
 	vdso := find.Find(ctx, nil, find.Options{VDSO: true}).Inputs
-	for _, in := range slices.Concat(found.Inputs, vdso) {
+	if err := addNames(names, slices.Concat(found.Inputs, vdso)); err != nil {
+		return nil, err
+	}
+	return names, ctx.Err()
+}
+
+// addNames adds the names of inputs.
+func addNames(names map[string]bool, inputs []*find.Input) error {
+	for _, in := range inputs {
 		name, err := cacheNameOf(in)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", shown.Name(in.Names[0].Path), err)
+			return fmt.Errorf("%s: %w", shown.Name(in.Names[0].Path), err)
 		}
 		names[name] = true
 	}
-	return names, ctx.Err()
+	return nil
 }
 
 // cacheNameOf returns the name of an object's eh_elf; "": it has none.
@@ -183,6 +191,9 @@ func Fill(ctx context.Context, paths []string, from find.Options, opt Options, p
 	plan := NewPlan(ctx, paths, from, "", opt.Cache)
 	for _, problem := range slices.Concat(plan.Failed, plan.Notes) {
 		p.Note(problem.Path, problem.Err)
+	}
+	if err := plan.Keep(paths, opt.Cache); err != nil {
+		p.Note("the next 'ehasm cache --system --prune --only' removes what is built now", err)
 	}
 	return Build(ctx, plan.Jobs, opt, p) != nil
 }

@@ -16,9 +16,10 @@ type Cache struct {
 	Bytes  int64  `json:"bytes"`
 	Oldest string `json:"least_recently_used,omitempty"` // a date
 	// File times do not record use here, so Oldest is of the last write.
-	NoTimes bool  `json:"use_not_recorded"`
-	Removed int   `json:"removed"` // files that Take removed, and their bytes
-	Freed   int64 `json:"removed_bytes"`
+	NoTimes bool     `json:"use_not_recorded"`
+	Removed int      `json:"removed"` // files that Take removed, and their bytes
+	Freed   int64    `json:"removed_bytes"`
+	Kept    []string `json:"kept,omitempty"` // objects, and folders of such, whose eh_elfs stay
 }
 
 // Take looks at the folder's files, and removes those beyond the limits if prune is set.
@@ -62,6 +63,9 @@ func (r *Cache) Print(w io.Writer, pruned bool) {
 		fmt.Fprintf(w, ", the least recently used on %s", r.Oldest)
 	}
 	fmt.Fprintln(w)
+	for _, path := range r.Kept {
+		fmt.Fprintf(w, "kept: %s\n", shown.Name(path))
+	}
 	if pruned {
 		fmt.Fprintf(w, "removed: %d files, %.1f MB\n", r.Removed, float64(r.Freed)/mega)
 	}
