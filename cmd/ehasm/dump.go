@@ -35,7 +35,7 @@ Stages:
            script --lines reads. Not a stage of compiling
   views    all rows of .debug_line, with the numbers of views and is_stmt, and the inlined
            functions that begin there
-  types    prototypes of functions, from DWARF, .ctf and .BTF sections, or from raw BTF: what
+  types    prototypes of functions, from DWARF and .BTF sections, or from raw BTF: what
            script --signatures reads
 `
 

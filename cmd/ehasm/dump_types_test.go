@@ -17,7 +17,7 @@ import (
 // TestDumpTypes has gcc judge what is shown of each kind of debug information.
 func TestDumpTypes(t *testing.T) {
 	src, dir := cdecltest.Source(t), t.TempDir()
-	for flag, source := range map[string]string{"-g": "DWARF", "-gctf": "CTF", "-gbtf": "BTF"} {
+	for flag, source := range map[string]string{"-g": "DWARF", "-gbtf": "BTF"} {
 		file := cdecltest.Build(t, src, filepath.Join(dir, source), flag, "-O2", "-rdynamic")
 		r := ehasm(t, "dump", "--stage=types", file)
 		require.Zero(t, r.code, r.stderr)
@@ -52,7 +52,7 @@ func TestDumpTypes(t *testing.T) {
 	none := cdecltest.Build(t, src, filepath.Join(dir, "none"), "-s")
 	r := ehasm(t, "dump", "--stage=types", none)
 	assert.Equal(t, 1, r.code)
-	assert.Contains(t, r.stderr, "no debug information, .ctf or .BTF section with functions")
+	assert.Contains(t, r.stderr, "no debug information and no .BTF section with functions")
 	r = ehasm(t, "dump", "--stage=types", "--pc=0x1", filepath.Join(dir, "DWARF"))
 	assert.Contains(t, r.stderr, "0x1: no function with debug information begins there")
 	require.NoError(t, os.WriteFile(none, []byte("plain text"), 0o666))

@@ -69,9 +69,9 @@ for the running one from /proc/kallsyms. --inline and --lines need DWARF, in the
 object or its debug file. script fetches missing files from the debuginfod servers in
 DEBUGINFOD_URLS, if that is set, and keeps them where gdb and perf do.
 
---signatures shows functions with their parameters. They come from DWARF, else from .ctf or
-.BTF sections (for the running kernel, from /sys/kernel/btf), else from mangled names. A
-function without any of these keeps its plain name.
+--signatures shows functions with their parameters. They come from DWARF, else from .BTF
+sections (for the running kernel, from /sys/kernel/btf), else from mangled names. A function
+without any of these keeps its plain name.
 
 --labels takes a list of comm, pid, tid, executable, build-id, cgroup, container, host and
 cpu, or none. Samples of pprof files get these labels, with OpenTelemetry's keys, such as

@@ -14,10 +14,9 @@ import (
 )
 
 // Prototype is the prototype of a function.
-// DWARF, CTF or BTF.
 type Prototype struct {
-	Source      string `json:"source"` // of DWARF's functions alone: hexadecimal, link-time
-	Address     string `json:"address,omitempty"`
+	Source      string `json:"source"`            // DWARF or BTF
+	Address     string `json:"address,omitempty"` // of DWARF's functions alone: hexadecimal, link-time
 	Name        string `json:"name"`
 	Parameters  string `json:"parameters,omitempty"` // types in brackets, as in (int, char *)
 	Declaration string `json:"declaration,omitempty"`
@@ -25,10 +24,10 @@ type Prototype struct {
 }
 
 // errNoTypes says that there is no debug information of types.
-var errNoTypes = errors.New("no debug information, .ctf or .BTF section with functions")
+var errNoTypes = errors.New("no debug information and no .BTF section with functions")
 
 // types shows the prototypes of an object's functions: those of DWARF first, then those of
-// CTF and BTF. The file may be raw BTF.
+// BTF. The file may be raw BTF.
 func (d *Dump) types(path string, r io.ReaderAt, size int64, w io.Writer) error {
 	var notes []error // what could not be read; the rest is shown nevertheless
 	shown := 0
@@ -42,12 +41,12 @@ func (d *Dump) types(path string, r io.ReaderAt, size int64, w io.Writer) error 
 	case isELF(r) && !errors.Is(err, srcline.ErrNone):
 		notes = append(notes, err)
 	}
-	tables, err := prototypes.OfFile(r)
+	table, err := prototypes.OfFile(r)
 	// The same fault of the file is reported once.
 	if err != nil && !errors.Is(err, prototypes.ErrNone) && (len(notes) == 0 || notes[0].Error() != err.Error()) {
 		notes = append(notes, err)
 	}
-	// DWARF's functions have addresses, and come first; those of CTF and BTF only have names.
+	// DWARF's functions have addresses, and come first; those of BTF only have names.
 	each := func(yield func(Prototype) bool) {
 		if lines != nil {
 			for f := range lines.Functions() {
@@ -60,15 +59,13 @@ func (d *Dump) types(path string, r io.ReaderAt, size int64, w io.Writer) error 
 				}
 			}
 		}
-		for _, t := range tables {
-			for p, err := range t.All() {
-				if d.PC != nil { // they have no addresses
-					break
-				}
-				shown++
-				if !yield(Prototype{string(p.Source), "", p.Name, p.Parameters, p.Declaration, text(err)}) {
-					return
-				}
+		if table == nil || d.PC != nil { // BTF has no addresses
+			return
+		}
+		for p, err := range table.All() {
+			shown++
+			if !yield(Prototype{"BTF", "", p.Name, p.Parameters, p.Declaration, text(err)}) {
+				return
 			}
 		}
 	}

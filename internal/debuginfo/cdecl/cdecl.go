@@ -1,5 +1,5 @@
 // Package cdecl writes types and parameters as C declares them, from the graph of
-// types in debug information: DWARF, CTF, BTF.
+// types in debug information: DWARF, BTF.
 package cdecl
 
 import (

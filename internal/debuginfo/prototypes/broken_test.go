@@ -10,24 +10,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/debuginfo/ctf"
 	"github.com/ehasm/ehasm/internal/testing/cdecltest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// mutations of each section; docs/validation/signatures.md has a run with 20,000.
-var mutations = flag.Int("mutations", 500, "try `N` mutations of each section")
+// mutations of the section; docs/validation/signatures.md has a run with 20,000.
+var mutations = flag.Int("mutations", 500, "try `N` mutations of the section")
 
-// section is the contents of a section of a program built with flags.
-func section(t testing.TB, name string, flags ...string) []byte {
+// section is the .BTF of a program.
+func section(t testing.TB) []byte {
 	t.Helper()
-	p := cdecltest.Build(t, cdecltest.Source(t), filepath.Join(t.TempDir(), "prog"), append(flags, "-O2")...)
+	p := cdecltest.Build(t, cdecltest.Source(t), filepath.Join(t.TempDir(), "prog"), "-gbtf", "-c", "-O2")
 	f, err := elf.Open(p)
 	require.NoError(t, err)
 	defer f.Close()
-	sec := f.Section(name)
+	sec := f.Section(".BTF")
 	require.NotNil(t, sec)
 	b, err := sec.Data()
 	require.NoError(t, err)
@@ -35,20 +34,9 @@ func section(t testing.TB, name string, flags ...string) []byte {
 }
 
 // read reads all prototypes of a section, and reports whether that failed for some.
-func read(kind Source, b []byte) (failed bool) {
-	t, err := func() (*Table, error) {
-		if kind == BTF {
-			return openBTF(nil, b)
-		}
-		names := func() []string {
-			return []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q"}
-		}
-		strings := func() []byte { return []byte("\x00strings\x00of\x00symbols\x00") }
-		return tableOfCTF(ctf.Read(b, ctf.Symbols{Dynamic: names, Static: names, DynamicStrings: strings,
-			StaticStrings: strings}))
-	}()
-	failed = err != nil
-	if t == nil {
+func read(b []byte) (failed bool) {
+	t, err := openBTF(b)
+	if err != nil {
 		return true
 	}
 	for p, err := range t.All() {
@@ -58,37 +46,31 @@ func read(kind Source, b []byte) (failed bool) {
 	return failed
 }
 
-// TestMutations changes sections at random places: they are read, or refused, in bounded time
+// TestMutations changes a section at random places: it is read, or refused, in bounded time
 // and memory.
 func TestMutations(t *testing.T) {
-	for _, c := range []struct {
-		kind  Source
-		flags []string
-	}{{CTF, []string{"-gctf", "-c"}}, {CTF, []string{"-gctf", "-rdynamic"}}, {BTF, []string{"-gbtf", "-c"}}} {
-		name := map[Source]string{CTF: ".ctf", BTF: ".BTF"}[c.kind]
-		whole := section(t, name, c.flags...)
-		rnd := rand.New(rand.NewPCG(11, 12))
-		require.False(t, read(c.kind, whole))
-		failed := 0
-		var slowest time.Duration
-		var most uint64
-		for range *mutations {
-			b := mutate(whole, rnd)
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			begin := time.Now()
-			if read(c.kind, b) {
-				failed++
-			}
-			slowest = max(slowest, time.Since(begin))
-			runtime.ReadMemStats(&after)
-			most = max(most, after.TotalAlloc-before.TotalAlloc)
+	whole := section(t)
+	rnd := rand.New(rand.NewPCG(11, 12))
+	require.False(t, read(whole))
+	failed := 0
+	var slowest time.Duration
+	var most uint64
+	for range *mutations {
+		b := mutate(whole, rnd)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		begin := time.Now()
+		if read(b) {
+			failed++
 		}
-		t.Logf("%s %v: %d of %d mutations end in an error, the others say something else; at most %d KB allocated, %v", name, c.flags, failed, *mutations, most>>10, slowest)
-		assert.Less(t, most, uint64(64<<20))
-		assert.Less(t, slowest, 5*time.Second)
-		assert.Greater(t, failed, *mutations/20)
+		slowest = max(slowest, time.Since(begin))
+		runtime.ReadMemStats(&after)
+		most = max(most, after.TotalAlloc-before.TotalAlloc)
 	}
+	t.Logf("%d of %d mutations end in an error, the others say something else; at most %d KB allocated, %v", failed, *mutations, most>>10, slowest)
+	assert.Less(t, most, uint64(64<<20))
+	assert.Less(t, slowest, 5*time.Second)
+	assert.Greater(t, failed, *mutations/20)
 }
 
 // mutate changes some bytes, or the length.
@@ -111,14 +93,8 @@ func mutate(whole []byte, rnd *rand.Rand) []byte {
 	return b
 }
 
-// FuzzCTF and FuzzBTF have broken sections: nothing may panic but what is another's.
-func FuzzCTF(f *testing.F) {
-	f.Add(section(f, ".ctf", "-gctf", "-c"))
-	f.Add(section(f, ".ctf", "-gctf", "-rdynamic"))
-	f.Fuzz(func(_ *testing.T, b []byte) { read(CTF, b) })
-}
-
+// FuzzBTF has broken sections: nothing may panic but what is another's.
 func FuzzBTF(f *testing.F) {
-	f.Add(section(f, ".BTF", "-gbtf", "-c"))
-	f.Fuzz(func(_ *testing.T, b []byte) { read(BTF, b) })
+	f.Add(section(f))
+	f.Fuzz(func(_ *testing.T, b []byte) { read(b) })
 }

@@ -19,12 +19,12 @@ import (
 // checks beforehand what that package would do with hostile input.
 
 // openBTF reads a .BTF section.
-func openBTF(_ *elf.File, b []byte) (*Table, error) {
+func openBTF(b []byte) (*Table, error) {
 	k, err := readBTF(b, nil)
 	if err != nil {
 		return nil, err
 	}
-	return newBTF(k, new(sync.Mutex)), nil
+	return &Table{types: k, mu: new(sync.Mutex)}, nil
 }
 
 // spec and graph number types alike.
@@ -61,36 +61,27 @@ func readBTF(b []byte, base *types) (*types, error) {
 	return t, nil
 }
 
-// newBTF makes a table. Others that read from the same types have the same lock: the reader of a
-// module's types goes into those of the kernel without the lock that those have.
-func newBTF(t *types, mu *sync.Mutex) *Table {
-	return &Table{
-		source: BTF,
-		mu:     mu,
-		functions: func(name string) (list []function, err error) {
-			// Several static functions may have one name.
-			for _, id := range t.graph.functions[name] {
-				// enter fails for types that would take the reader too deep.
-				if err := t.graph.enter(id); err != nil {
-					return nil, err
-				}
-				of, err := t.spec.TypeByID(btf.TypeID(id))
-				if err != nil {
-					t.graph.failed(err)
-					return nil, err
-				}
-				// Only functions are asked for by name; other kinds cannot come back.
-				if f, ok := of.(*btf.Func); ok {
-					list = append(list, btfFunction{f})
-				}
-			}
-			return list, nil
-		},
-		names: func() []string { return t.graph.order },
+// functions finds those of a name: several static functions may have one.
+func (t *types) functions(name string) (list []btfFunction, err error) {
+	for _, id := range t.graph.functions[name] {
+		// enter fails for types that would take the reader too deep.
+		if err := t.graph.enter(id); err != nil {
+			return nil, err
+		}
+		of, err := t.spec.TypeByID(btf.TypeID(id))
+		if err != nil {
+			t.graph.failed(err)
+			return nil, err
+		}
+		// Only functions are asked for by name; other kinds cannot come back.
+		if f, ok := of.(*btf.Func); ok {
+			list = append(list, btfFunction{f})
+		}
 	}
+	return list, nil
 }
 
-// btfFunction is a function of package btf as a function.
+// btfFunction is a function whose types have not been written yet.
 type btfFunction struct{ *btf.Func }
 
 // Parameters returns the parameters in parentheses.
@@ -214,7 +205,8 @@ func (k *Kernel) Table(module string) *Table {
 	}
 	switch {
 	case err == nil:
-		t = newBTF(read, &k.reading)
+		// All share a lock: the reader of a module's types goes into the kernel's without theirs.
+		t = &Table{types: read, mu: &k.reading}
 	// A kernel without BTF is no error.
 	case !errors.Is(err, os.ErrNotExist) && k.err == nil:
 		k.err = err

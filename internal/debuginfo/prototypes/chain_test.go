@@ -42,21 +42,21 @@ func chain(count uint32, ascending bool) []byte {
 func TestDeep(t *testing.T) {
 	const around = 3 // the function, its type, and void
 	for _, ascending := range []bool{true, false} {
-		table, err := openBTF(nil, chain(maxDepth-around, ascending))
+		table, err := openBTF(chain(maxDepth-around, ascending))
 		require.NoError(t, err)
-		_, err = table.one("f", function.Parameters)
+		_, err = table.one("f", btfFunction.Parameters)
 		assert.ErrorIs(t, err, cdecl.ErrLarge)
-		table, err = openBTF(nil, chain(100, ascending))
+		table, err = openBTF(chain(100, ascending))
 		require.NoError(t, err)
 		assert.Equal(t, "(void "+strings.Repeat("*", 100)+")", table.Parameters("f"))
 		for _, n := range []uint32{maxDepth, maxTypes - around} {
-			table, err = openBTF(nil, chain(n, ascending))
+			table, err = openBTF(chain(n, ascending))
 			require.NoError(t, err)
 			assert.Empty(t, table.Parameters("f"))
-			_, err = table.one("f", function.Parameters)
+			_, err = table.one("f", btfFunction.Parameters)
 			assert.ErrorIs(t, err, errDeep)
 		}
-		_, err = openBTF(nil, chain(maxTypes, ascending))
+		_, err = openBTF(chain(maxTypes, ascending))
 		assert.ErrorContains(t, err, "more than 262144 types")
 	}
 }
@@ -140,7 +140,7 @@ func TestDeepErrors(t *testing.T) {
 		names += fmt.Sprintf("f%02d\x00", i)
 		next += 2
 	}
-	table, err := openBTF(nil, raw(types, names))
+	table, err := openBTF(raw(types, names))
 	require.NoError(t, err)
 	failed := 0
 	for _, err := range table.All() {
@@ -148,6 +148,6 @@ func TestDeepErrors(t *testing.T) {
 		failed++
 	}
 	assert.Equal(t, chains, failed)
-	_, err = table.one("f29", function.Parameters)
+	_, err = table.one("f29", btfFunction.Parameters)
 	assert.ErrorIs(t, err, errDeep)
 }

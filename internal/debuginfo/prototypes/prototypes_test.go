@@ -19,14 +19,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func tables(t testing.TB, path string) []*Table {
+func table(t testing.TB, path string) *Table {
 	t.Helper()
 	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer f.Close()
-	list, err := OfFile(f)
+	of, err := OfFile(f)
 	require.NoError(t, err)
-	return list
+	return of
 }
 
 // all are the prototypes of a table that are known, and how many are not.
@@ -52,51 +52,21 @@ func declarations(list []Prototype) (texts []string) {
 	return texts
 }
 
-// TestPrototypes has gcc judge what sections say of the functions of a program, linked and not.
+// TestPrototypes has gcc judge what the section says of the functions of a program, linked and not.
 func TestPrototypes(t *testing.T) {
 	src := cdecltest.Source(t)
 	dir := t.TempDir()
-	for _, c := range []struct {
-		source Source
-		flags  []string
-		most   int
-	}{
-		{CTF, []string{"-gctf", "-c"}, 17}, {CTF, []string{"-gctf", "-shared", "-fPIC"}, 16},
-		{CTF, []string{"-gctf", "-rdynamic"}, 16},
-		{CTF, []string{"-gctf", "-rdynamic", "-s"}, 16}, {BTF, []string{"-gbtf", "-c"}, 17},
-		{BTF, []string{"-gbtf", "-rdynamic"}, 17},
-	} {
-		p := cdecltest.Build(t, src, filepath.Join(dir, "prog"), append(c.flags, "-O2")...)
-		list := tables(t, p)
-		require.Len(t, list, 1)
-		found, unknown := all(list[0])
+	for _, flags := range [][]string{{"-c"}, {"-rdynamic"}, {"-shared", "-fPIC"}, {"-rdynamic", "-s"}} {
+		p := cdecltest.Build(t, src, filepath.Join(dir, "prog"), append(flags, "-gbtf", "-O2")...)
+		of := table(t, p)
+		found, unknown := all(of)
 		assert.Zero(t, unknown)
-		assert.GreaterOrEqual(t, len(found), c.most)
+		assert.GreaterOrEqual(t, len(found), 17)
 		cdecltest.Compatible(t, src, declarations(found))
-		assert.Equal(t, map[Source]string{CTF: "(const char *, ...)", BTF: "(const char *format, ...)"}[c.source],
-			list[0].Parameters("variable"))
-		assert.Equal(t, map[Source]string{CTF: "()", BTF: "(void)"}[c.source], list[0].Parameters("none"))
-		assert.Equal(t, c.source, found[0].Source)
-		assert.Empty(t, list[0].Parameters("no_such_function"))
+		assert.Equal(t, "(const char *format, ...)", of.Parameters("variable"))
+		assert.Equal(t, "(void)", of.Parameters("none"))
+		assert.Empty(t, of.Parameters("no_such_function"))
 	}
-}
-
-// TestConflicts has two units with different types of one name: they are in dicts of their
-// own.
-func TestConflicts(t *testing.T) {
-	dir := t.TempDir()
-	var args []string
-	for i, text := range []string{"struct s { int i; }; int first(struct s *s) { return s->i; } int both(int a) { return a; }",
-		"struct s { double d; }; int second(struct s *s, const struct s *t) { return s->d; } struct s third(void) { struct s s = {1}; return s; }"} {
-		name := filepath.Join(dir, fmt.Sprint(i, ".c"))
-		require.NoError(t, os.WriteFile(name, []byte(text), 0o666))
-		args = append(args, name)
-	}
-	p := cdecltest.Build(t, args[0], filepath.Join(dir, "two.so"), args[1], "-gctf", "-shared", "-fPIC")
-	list, unknown := all(tables(t, p)[0])
-	assert.Zero(t, unknown)
-	assert.Equal(t, []string{"int both(int)", "int first(struct s *)", "int second(struct s *, const struct s *)",
-		"struct s third()"}, declarations(list))
 }
 
 // TestStatic has a static function without types beside an exported one of the same name that has
@@ -107,24 +77,24 @@ func TestStatic(t *testing.T) {
 	for i, c := range []struct{ text, flag string }{
 		{"__attribute__((noinline)) static int foo(char *p) { return *p; } int other(void); int main() { return foo(\"\") + other(); }", "-O1"},
 		{"__attribute__((noinline)) int foo(double d, int n) { return n + d; } int other(void) { return foo(1, 2); }",
-			"-gctf"},
+			"-gbtf"},
 	} {
 		src, out := filepath.Join(dir, fmt.Sprint(i, ".c")), filepath.Join(dir, fmt.Sprint(i, ".o"))
 		require.NoError(t, os.WriteFile(src, []byte(c.text), 0o666))
 		objects = append(objects, cdecltest.Build(t, src, out, "-c", "-O1", c.flag))
 	}
 	p := cdecltest.Build(t, objects[0], filepath.Join(dir, "prog"), objects[1], "-rdynamic")
-	table := tables(t, p)[0]
-	assert.Equal(t, "()", table.Parameters("other"))
-	assert.Empty(t, table.Parameters("foo"))
+	of := table(t, p)
+	assert.Equal(t, "(void)", of.Parameters("other"))
+	assert.Empty(t, of.Parameters("foo"))
 	out, err := exec.Command("strip", "-o", p+".stripped", p).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	assert.Equal(t, "(double, int)", tables(t, p+".stripped")[0].Parameters("foo"), "the exported one alone has a name")
+	assert.Equal(t, "(double d, int n)", table(t, p+".stripped").Parameters("foo"), "the exported one alone has a name")
 }
 
-// TestRandom has 1,000 functions of random types, which gcc and objdump know.
+// TestRandom has 1,000 functions of random types, which gcc and pahole know.
 func TestRandom(t *testing.T) {
-	testtool.Need(t, "objdump", "pfunct")
+	testtool.Need(t, "pfunct")
 	dir := t.TempDir()
 	source := func(depth int) string {
 		src := filepath.Join(dir, fmt.Sprintf("random%d.c", depth))
@@ -133,38 +103,25 @@ func TestRandom(t *testing.T) {
 	}
 	src := source(3)
 
-	ctf := cdecltest.Build(t, src, filepath.Join(dir, "ctf.so"), "-gctf", "-shared", "-fPIC")
-	list, unknown := all(tables(t, ctf)[0])
-	assert.Zero(t, unknown)
-	require.Len(t, list, 1000)
-	cdecltest.Compatible(t, src, declarations(list))
-	same, other := agree(list, objdump(t, ctf))
-	t.Logf("CTF: %d as objdump writes them; %d return pointers to functions or arrays, which it writes otherwise",
-		same, len(other))
-	assert.Greater(t, same, 600)
-	for _, p := range other {
-		assert.Contains(t, p.Declaration, "(*", p.Name)
-	}
-
 	btf := cdecltest.Build(t, src, filepath.Join(dir, "btf.o"), "-gbtf", "-c")
-	list, unknown = all(tables(t, btf)[0])
+	list, unknown := all(table(t, btf))
 	assert.Zero(t, unknown)
 	require.GreaterOrEqual(t, len(list), 1000)
 	cdecltest.Compatible(t, src, declarations(list))
 
 	src = source(1)
 	btf = cdecltest.Build(t, src, filepath.Join(dir, "simple.o"), "-gbtf", "-c")
-	list, unknown = all(tables(t, btf)[0])
+	list, unknown = all(table(t, btf))
 	assert.Zero(t, unknown)
 	cdecltest.Compatible(t, src, declarations(list))
 	pahole(t, btf, list)
 }
 
-// Further objects that were built with -gctf or -gbtf, and how many of their functions are compared:
+// Further objects that were built with -gbtf, and how many of their functions are compared:
 // docs/validation/signatures.md.
 var (
 	objects = flag.String("objects", "",
-		"compare the functions of these `FILES` with what objdump and pahole say, too, separated by commas")
+		"compare the functions of these `FILES` with what pahole says, too, separated by commas")
 	objectFunctions = flag.Int("object-functions", 1000, "compare `N` random functions of each")
 )
 
@@ -173,26 +130,14 @@ func TestObjects(t *testing.T) {
 	if *objects == "" {
 		return
 	}
-	testtool.Need(t, "objdump", "pfunct")
+	testtool.Need(t, "pfunct")
 	for _, path := range strings.Split(*objects, ",") {
-		for _, table := range tables(t, path) {
-			list, unknown := all(table)
-			rnd := rand.New(rand.NewPCG(17, 18))
-			slices.SortFunc(list, func(a, b Prototype) int { return strings.Compare(a.Name, b.Name) })
-			rnd.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-			t.Logf("%s: %s: %d functions, %d without a prototype", filepath.Base(path), table.source, len(list),
-				unknown)
-			list = list[:min(*objectFunctions, len(list))]
-			if table.source == BTF {
-				pahole(t, path, list)
-				continue
-			}
-			same, other := agree(list, objdump(t, path))
-			t.Logf("CTF: %d as objdump writes them", same)
-			for _, p := range other {
-				assert.Regexp(t, `\(\*|\{\.\.\.\}`, p.Declaration, p.Name)
-			}
-		}
+		list, unknown := all(table(t, path))
+		rnd := rand.New(rand.NewPCG(17, 18))
+		slices.SortFunc(list, func(a, b Prototype) int { return strings.Compare(a.Name, b.Name) })
+		rnd.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+		t.Logf("%s: %d functions, %d without a prototype", filepath.Base(path), len(list), unknown)
+		pahole(t, path, list[:min(*objectFunctions, len(list))])
 	}
 }
 
@@ -244,22 +189,6 @@ func agree(list []Prototype, texts map[string][]string) (same int, other []Proto
 		}
 	}
 	return same, other
-}
-
-// objdump are the functions that objdump finds in a .ctf section. It writes the type of a function
-// as "int (*) (char)", of a pointer to one as "int (*)(*) (char)".
-func objdump(t testing.TB, path string) map[string][]string {
-	t.Helper()
-	out, err := exec.Command("objdump", "--ctf=.ctf", path).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	line := regexp.MustCompile(`(?m)^    (\w+) -> 0x[0-9a-f]+: \(kind 5\) (.*) \(aligned at 0x8\)$`)
-	all := make(map[string][]string)
-	for _, m := range line.FindAllStringSubmatch(string(out), -1) {
-		text := strings.ReplaceAll(m[2], "(*) (", "(")
-		at := strings.Index(text, "(")
-		all[m[1]] = append(all[m[1]], tight(text[:max(at, 0)]+m[1]+text[max(at, 0):]))
-	}
-	return all
 }
 
 // pahole compares prototypes with those that pfunct writes. It writes a pointer to an array as one to

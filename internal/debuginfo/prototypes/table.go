@@ -7,16 +7,6 @@ import (
 	"sync"
 )
 
-// Source is the kind of debug information that a prototype comes from.
-type Source string
-
-// Sources.
-// Compact C type format, as binutils and GCC write it.
-const (
-	CTF Source = "CTF" // BPF type format, as pahole and clang write it
-	BTF Source = "BTF"
-)
-
 // Prototype is a function with its parameters.
 type Prototype struct {
 	Name string
@@ -24,15 +14,11 @@ type Prototype struct {
 	Parameters string
 	// Declaration is the whole prototype, with what the function returns.
 	Declaration string
-	Source      Source
 }
 
 // Table holds the functions of a section. Its methods are safe for concurrent use.
 type Table struct {
-	source Source
-	// functions finds those of a name.
-	functions func(name string) ([]function, error)
-	names     func() []string // all names, with repetitions
+	types *types
 	// several has the names that functions at several addresses of the object have, and how
 	// many. nil: not known.
 	several map[string]int
@@ -40,12 +26,6 @@ type Table struct {
 	// mu guards what follows and the reader, which tables of a kernel and its modules share.
 	mu   *sync.Mutex
 	done map[string]string // answers of Parameters, by name: "" for those without one
-}
-
-// function is one of which the types have not been read.
-type function interface {
-	Parameters() (string, error)
-	Declaration() (string, error)
 }
 
 // errAmbiguous is for functions of one name with several prototypes.
@@ -63,7 +43,7 @@ func (t *Table) Parameters(name string) string {
 		return s
 	}
 	// The error is not kept: a caller shows parameters only if they are known.
-	s, _ := t.one(name, function.Parameters)
+	s, _ := t.one(name, btfFunction.Parameters)
 	if t.done == nil {
 		t.done = make(map[string]string)
 	}
@@ -72,9 +52,9 @@ func (t *Table) Parameters(name string) string {
 }
 
 // one writes what all functions of a name have in common. The caller has t.mu.
-func (t *Table) one(name string, write func(function) (string, error)) (text string, err error) {
+func (t *Table) one(name string, write func(btfFunction) (string, error)) (text string, err error) {
 	err = try(func() error {
-		list, err := t.functions(name)
+		list, err := t.types.functions(name)
 		if err != nil {
 			return err
 		}
@@ -104,7 +84,7 @@ func (t *Table) one(name string, write func(function) (string, error)) (text str
 func (t *Table) All() iter.Seq2[Prototype, error] {
 	return func(yield func(Prototype, error) bool) {
 		// Sorted and without repetitions, so that the output is the same for equal files.
-		names := slices.Clone(t.names())
+		names := slices.Clone(t.types.graph.order)
 		slices.Sort(names)
 		for _, name := range slices.Compact(names) {
 			if !yield(t.prototype(name)) {
@@ -118,10 +98,10 @@ func (t *Table) All() iter.Seq2[Prototype, error] {
 func (t *Table) prototype(name string) (Prototype, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := Prototype{Name: name, Source: t.source}
+	p := Prototype{Name: name}
 	var err error
-	if p.Parameters, err = t.one(name, function.Parameters); err == nil {
-		p.Declaration, err = t.one(name, function.Declaration)
+	if p.Parameters, err = t.one(name, btfFunction.Parameters); err == nil {
+		p.Declaration, err = t.one(name, btfFunction.Declaration)
 	}
 	return p, err
 }

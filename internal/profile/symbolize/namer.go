@@ -52,10 +52,10 @@ type Namer struct {
 	jit     map[int32]*once[jitMap]                     // names of code made at run time, by PID
 	jitLeft *symbols.Budget                             // of all in jit
 	debug   map[*unwind.Object]*once[*debugInfo]
-	types   map[*unwind.Object]*once[[]*prototypes.Table] // from CTF and BTF
-	plain   map[string]string                             // demangled
-	errs    []error                                       // why names were not available, for Close
-	hits    map[*unwind.Object]Hits                       // of the caches that were given up
+	types   map[*unwind.Object]*once[*prototypes.Table] // from BTF
+	plain   map[string]string                           // demangled
+	errs    []error                                     // why names were not available, for Close
+	hits    map[*unwind.Object]Hits                     // of the caches that were given up
 	// unfetched holds the objects whose debug files could not be fetched and
 	// that were reported.
 	unfetched map[*unwind.Object]bool
@@ -70,7 +70,7 @@ type Namer struct {
 func New(opt Options) *Namer {
 	return &Namer{opt: opt, objects: make(map[weak.Pointer[unwind.Object]]*tableEntry), jit: make(map[int32]*once[jitMap]),
 		debug: make(map[*unwind.Object]*once[*debugInfo]), plain: make(map[string]string), unfetched: make(map[*unwind.Object]bool),
-		types: make(map[*unwind.Object]*once[[]*prototypes.Table]), kernelTypes: prototypes.NewKernel(prototypes.KernelDir)}
+		types: make(map[*unwind.Object]*once[*prototypes.Table]), kernelTypes: prototypes.NewKernel(prototypes.KernelDir)}
 }
 
 // warn keeps an error for Close.

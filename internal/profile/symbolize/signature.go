@@ -11,15 +11,13 @@ import (
 )
 
 // signature is the parameters of the function of a symbol, for which the DWARF of its object has
-// none: those of its CTF, its BTF, or what a mangled name says. "" where none does.
+// none: those of its BTF, or what a mangled name says. "" where none does.
 func (n *Namer) signature(o *unwind.Object, symbol string) string {
 	if !n.opt.Signatures {
 		return ""
 	}
-	for _, t := range n.prototypes(o) {
-		if s := t.Parameters(source(symbol)); s != "" {
-			return s
-		}
+	if s := n.prototypes(o).Parameters(source(symbol)); s != "" {
+		return s
 	}
 	return n.mangledParameters(symbol)
 }
@@ -53,26 +51,25 @@ func source(symbol string) string {
 	return symbol
 }
 
-// prototypes returns the tables of an object's sections other than DWARF that have prototypes: CTF
-// and BTF.
-func (n *Namer) prototypes(o *unwind.Object) []*prototypes.Table {
+// prototypes returns the table of an object's BTF; nil where it has none.
+func (n *Namer) prototypes(o *unwind.Object) *prototypes.Table {
 	n.mu.Lock()
 	e := n.types[o]
 	if e == nil {
-		e = new(once[[]*prototypes.Table])
+		e = new(once[*prototypes.Table])
 		n.types[o] = e
 	}
 	n.mu.Unlock()
-	return e.get(func() []*prototypes.Table {
+	return e.get(func() *prototypes.Table {
 		file, _, err := o.Open()
 		if err != nil {
 			return nil // the object's own error says it
 		}
 		defer file.Close()
-		list, err := prototypes.OfFile(file)
+		t, err := prototypes.OfFile(file)
 		if err != nil && !errors.Is(err, prototypes.ErrNone) {
 			n.warn(fmt.Errorf("%s: types: %w", o.Name, err))
 		}
-		return list
+		return t
 	})
 }
