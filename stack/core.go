@@ -48,6 +48,8 @@ type Core struct {
 	ids            map[string][]byte           // build-ids of mapped files, by name
 	unknown        map[string][]procfs.Mapping // of files without, see withoutID
 	compared       map[*unwind.Object]procfs.Comparison
+	images         map[string]*unwind.Object // of files of which the core has the bytes, by name
+	room           uint64                    // bytes that images may still take
 }
 
 // coreThread is a thread with its registers.
@@ -67,6 +69,9 @@ func OpenCore(file io.ReaderAt, size int64) (*Core, error) {
 	return c, nil
 }
 
+// mostImages bounds the files that are made of a core's memory, in bytes.
+const mostImages = 256 << 20
+
 // finish notes which parts of a core are missing, and reads the build-ids.
 func (c *Core) finish() {
 	if c.size < c.wanted {
@@ -75,6 +80,7 @@ func (c *Core) finish() {
 	all := c.all()
 	c.ids = buildIDs(all, c.read)
 	c.unknown, c.compared = withoutID(all, c.ids), make(map[*unwind.Object]procfs.Comparison)
+	c.images, c.room = make(map[string]*unwind.Object), min(c.size, mostImages)
 }
 
 // coreOf reads the headers and notes of a core whose file has size bytes.
@@ -323,12 +329,8 @@ func (c *Core) Use(path string, objects *unwind.Objects) error {
 func (c *Core) Target(ctx context.Context, opt Options) (*Target, error) {
 	t := c.target()
 	processes := unwind.NewProcesses()
-	for _, m := range c.all() {
-		if !m.Exec {
-			continue
-		}
-		processes.Map(t.PID, m.Start, m.End-m.Start, m.Offset, c.object(opt.Objects, &m))
-	}
+	placeAll(processes, t.PID, c.all(), func(m *procfs.Mapping) *unwind.Object { return c.object(opt.Objects, m) },
+		func(addr uint64, b []byte) int { return c.read(b, addr) })
 	t.Maps = processes.Process(t.PID).Maps()
 	t.Notes = append(t.Notes, c.unchecked(t.Maps)...)
 	// Stacks lie apart, so threads that ask for more than the core has several times share memory, as no real ones do.

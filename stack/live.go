@@ -132,11 +132,8 @@ func (l *Live) readMaps() error {
 	from := &mapped.Process{PID: l.pid, Read: func(addr uint64, b []byte) int { return l.read(b, addr) }}
 	ids := buildIDs(list, l.read)
 	l.processes.Clear(l.pid)
-	for _, m := range list {
-		if m.Exec {
-			l.processes.Map(l.pid, m.Start, m.End-m.Start, m.Offset, l.files.Mapped(from, &m, ids[m.Name]))
-		}
-	}
+	object := func(m *procfs.Mapping) *unwind.Object { return l.files.Mapped(from, m, ids[m.Name]) }
+	placeAll(l.processes, l.pid, list, object, from.Read)
 	l.maps = l.processes.Process(l.pid).Maps()
 	return nil
 }

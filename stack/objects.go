@@ -7,6 +7,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/files/procfs"
+	"github.com/ehasm/ehasm/internal/profile/mapped"
 	"github.com/ehasm/ehasm/unwind"
 )
 
@@ -22,6 +23,22 @@ func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
 		return n, io.EOF
 	}
 	return n, nil
+}
+
+// placeAll maps the code of a process. list has all mappings, ascending.
+func placeAll(to *unwind.Processes, pid int32, list []procfs.Mapping, object func(*procfs.Mapping) *unwind.Object, read func(addr uint64, b []byte) int) {
+	for i, m := range list {
+		if !m.Exec {
+			continue
+		}
+		o, offset := object(&m), m.Offset
+		if o.IsAnonymous() {
+			if file, at := mapped.Moved(list, i, object, read); file != nil {
+				o, offset = file, at
+			}
+		}
+		to.Map(pid, m.Start, m.End-m.Start, offset, o)
+	}
 }
 
 // buildIDs returns the build-ids of mapped files, by name, as they are in memory: a file may have been replaced
@@ -52,11 +69,48 @@ func (c *Core) object(objects *unwind.Objects, m *procfs.Mapping) *unwind.Object
 	if m.Name == c.replaced && c.path != "" {
 		return objects.At(m.Name, c.ids[m.Name], c.path)
 	}
+	if o := c.images[m.Name]; o != nil {
+		return o
+	}
 	o := objects.Object(m.Name, c.ids[m.Name])
 	if o.IsFile() && o.Path() != "" && c.compare(o) == procfs.Different {
-		return objects.Without(m.Name, nil, errOther)
+		o = objects.Without(m.Name, nil, errOther)
+	}
+	if o.Path() == "" && c.file(m.Start) != nil {
+		if b := c.bytesOf(m.Name); b != nil {
+			if whole := objects.InMemory(m.Name, b); whole.Err() == nil {
+				c.images[m.Name] = whole
+				return whole
+			}
+		}
 	}
 	return o
+}
+
+// bytesOf returns the mapped parts of a file at their offsets, if the core has them whole; nil: it has not. Files in memory,
+// and files that are not to be found, have no others.
+func (c *Core) bytesOf(name string) (file []byte) {
+	for _, m := range c.mappings {
+		end := m.Offset + (m.End - m.Start)
+		if m.Name != name {
+			continue
+		}
+		more := max(uint64(len(file)), end) - uint64(len(file))
+		if end < m.Offset || more > c.room {
+			return nil
+		}
+		c.room -= more
+		file = append(file, make([]byte, more)...)
+		if part := file[m.Offset:end]; c.read(part, m.Start) < len(part) {
+			return nil
+		}
+	}
+	const sections, counts = 40, 60 // e_shoff; e_shnum and e_shstrndx
+	if len(file) >= ehdrSize {
+		clear(file[sections : sections+8]) // section headers are not mapped
+		clear(file[counts:ehdrSize])
+	}
+	return file
 }
 
 // compare compares an object's file with the memory in the core, as far as that has the file's headers and code. A build-id

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/ehasm/ehasm/stack"
 	"github.com/ehasm/ehasm/unwind"
@@ -110,6 +111,86 @@ func TestReplaced(t *testing.T) {
 		assert.Equal(t, []string{"work", "main", "_start"}, names(t, dead, program), id)
 		_, err = stack.ReadCore(t.Context(), core, program, stack.Options{})
 		assert.ErrorContains(t, err, "not the program of the core", id)
+	}
+}
+
+// mover moves the code of the program that preloads it into anonymous memory, at its own place.
+const mover = `
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+__attribute__((constructor)) static void move(void) {
+	char exe[4096] = "", line[8192], rights[8], path[4096];
+	unsigned long start, end;
+	readlink("/proc/self/exe", exe, sizeof exe - 1);
+	FILE *f = fopen("/proc/self/maps", "r");
+	while (fgets(line, sizeof line, f))
+		if (sscanf(line, "%lx-%lx %7s %*s %*s %*s %s", &start, &end, rights, path) == 4 && rights[2] == 'x' && !strcmp(path, exe))
+			break;
+	fclose(f);
+	void *copy = mmap(0, end - start, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memcpy(copy, (void *)start, end - start);
+	mprotect(copy, end - start, PROT_READ | PROT_EXEC);
+	mremap(copy, end - start, end - start, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)start);
+}
+`
+
+// TestNoFile: code that was moved into anonymous memory, and a program in a memfd or that was deleted in /dev/shm, have their rows
+// and names, in the process and in its core.
+func TestNoFile(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "waiter")
+	compile := exec.Command("gcc", "-shared", "-fPIC", "-w", "-o", filepath.Join(dir, "mover.so"), "-x", "c", "-")
+	compile.Stdin = strings.NewReader(mover)
+	out, err := compile.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	first := waiter(program)
+	first.Process.Kill()
+	first.Wait()
+	text, err := os.ReadFile(program)
+	require.NoError(t, err)
+	shm := fmt.Sprintf("/dev/shm/ehasm-test-%d", os.Getpid())
+	memory, err := unix.MemfdCreate("waiter", 0)
+	require.NoError(t, err)
+	file := os.NewFile(uintptr(memory), "waiter")
+	_, err = file.Write(text)
+	require.NoError(t, err)
+	moved := exec.Command(program)
+	moved.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(dir, "mover.so"))
+	for name, cmd := range map[string]*exec.Cmd{program: moved, "/memfd:waiter (deleted)": exec.Command(fmt.Sprint("/proc/self/fd/", memory)),
+		shm + " (deleted)": exec.Command(shm)} {
+		require.NoError(t, os.WriteFile(shm, text, 0o700))
+		_, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		from, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		defer cmd.Wait()
+		defer cmd.Process.Kill()
+		_, err = from.Read(make([]byte, 1)) // it waits
+		require.NoError(t, err)
+		require.NoError(t, os.Remove(shm))
+		live, err := stack.ReadProcess(t.Context(), cmd.Process.Pid, stack.Options{})
+		require.NoError(t, err)
+		assert.Equal(t, []string{"work", "main", "_start"}, names(t, live, name), name)
+		core := filepath.Join(dir, "core")
+		out, err := exec.CommandContext(t.Context(), "gcore", "-o", core, fmt.Sprint(cmd.Process.Pid)).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		dead, err := stack.ReadCore(t.Context(), fmt.Sprintf("%s.%d", core, cmd.Process.Pid), "", stack.Options{})
+		require.NoError(t, err)
+		var functions []string
+		for _, f := range dead.Threads[0].Frames {
+			if f.Object == name {
+				functions = append(functions, f.Function)
+			}
+		}
+		assert.Len(t, functions, 3, name)
+		assert.Equal(t, unwind.Outermost, dead.Threads[0].End, name)
+		if name == program { // else there are only the names that are in memory
+			assert.Equal(t, []string{"work", "main", "_start"}, functions)
+		}
 	}
 }
 

@@ -142,6 +142,16 @@ func (s *Objects) Without(name string, buildID []byte, why error) *Object {
 	return o
 }
 
+// InMemory returns a new object whose file has these bytes, as far as memory has them. Err returns what is wrong with them.
+func (s *Objects) InMemory(name string, file []byte) *Object {
+	o := &Object{set: s, Name: name, only: name}
+	o.found.Do(func() { o.fileErr = o.takeBytes(file) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, o)
+	return o
+}
+
 // All returns the objects in the order in which they were met.
 func (s *Objects) All() []*Object {
 	s.mu.Lock()
@@ -180,7 +190,10 @@ func (s *Objects) Close() error {
 }
 
 // segment is a PT_LOAD program header: its file offset, its bytes in the file, its link-time address.
-type segment struct{ off, size, vaddr uint64 }
+type segment struct {
+	off, size, vaddr uint64
+	code             bool
+}
 
 // Object is an executable, a shared object, or other memory with code. Its methods are
 // safe for concurrent use until its Objects is closed.
@@ -194,7 +207,7 @@ type Object struct {
 	left      atomic.Bool // see Leave
 	path      string      // of the file that was found; "" for the vDSO
 	info      os.FileInfo // of that file
-	data      []byte      // of the vDSO
+	data      []byte      // of the vDSO, or see InMemory
 	buildID   []byte      // of the file; nil: it has none
 	loads     []segment   // the executable ones first, see Bias
 	entry     uint64      // link-time; 0: none
@@ -301,18 +314,33 @@ func (o *Object) BuildID() []byte {
 	return o.recorded
 }
 
+// page is what the kernel maps, in bytes: a mapping begins at or before its segment.
+const page = 4096
+
 // Bias returns the load bias for a mapping of the object. It follows from the
 // program header that the mapped bytes belong to: gABI chapter 5, "Base
 // Address".
 func (o *Object) Bias(m *Mapping) (uint64, bool) {
 	o.find()
-	const page = 4096 // bytes; the kernel maps whole pages, so a mapping begins at or before its segment
 	for _, s := range o.loads {
 		if off := s.off &^ (page - 1); m.Offset >= off && m.Offset < s.off+s.size {
 			return m.Start - m.Offset + s.off - s.vaddr, true
 		}
 	}
 	return 0, false
+}
+
+// CodeAt returns where in the file the code at a link-time address lies, and how many bytes of code there are from there
+// on; 0: there is none.
+func (o *Object) CodeAt(addr uint64) (offset, size uint64) {
+	o.find()
+	for _, s := range o.loads {
+		before := s.vaddr % page
+		if at := addr - (s.vaddr - before); s.code && at < before+s.size {
+			return s.off - before + at, before + s.size - at
+		}
+	}
+	return 0, 0
 }
 
 // isEntry reports whether a link-time address lies in the code at the
@@ -430,6 +458,11 @@ func (o *Object) findVDSO(opt *Options) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.Name, err)
 	}
+	return o.takeBytes(data)
+}
+
+// takeBytes takes bytes instead of a file.
+func (o *Object) takeBytes(data []byte) error {
 	if err := o.readHeaders(bytes.NewReader(data)); err != nil {
 		return fmt.Errorf("%s: %w", o.Name, err)
 	}
@@ -462,15 +495,20 @@ func (o *Object) readHeaders(r io.ReaderAt) (err error) {
 	o.table = f.Section(".eh_frame_hdr") != nil
 	o.loads = nil
 	for _, p := range f.Progs {
-		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
-			o.loads = append(o.loads, segment{p.Off, p.Filesz, p.Vaddr})
+		if p.Type == elf.PT_LOAD {
+			o.loads = append(o.loads, segment{p.Off, p.Filesz, p.Vaddr, p.Flags&elf.PF_X != 0})
 		}
 	}
-	for _, p := range f.Progs { // a mapping that the program made itself may begin in a segment that is not executable
-		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X == 0 {
-			o.loads = append(o.loads, segment{p.Off, p.Filesz, p.Vaddr})
+	// A mapping that the program made itself may begin in a segment that is not executable.
+	slices.SortStableFunc(o.loads, func(a, b segment) int {
+		switch {
+		case a.code && !b.code:
+			return -1
+		case b.code && !a.code:
+			return 1
 		}
-	}
+		return 0
+	})
 	return nil
 }
 

@@ -4,10 +4,13 @@ package record
 
 import (
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/ehasm/ehasm/internal/files/procfs"
+	"github.com/ehasm/ehasm/internal/profile/mapped"
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
@@ -49,5 +52,41 @@ func TestMappedElsewhere(t *testing.T) {
 		f := tr.Find(tr.origin(pid), &m, time.Time{})
 		assert.True(t, tr.mapped(&perfdata.Mmap{PID: pid, TID: pid, Addr: m.Start, Len: m.End - m.Start, PgOff: m.Offset,
 			Exec: true, Name: []byte(m.Name), Inode: m.Inode}, &f))
+	}
+}
+
+// TestMovedCode: anonymous memory with the bytes of a file's code at its place is that code, whether /proc lists it or a record
+// tells. Other memory there is not.
+func TestMovedCode(t *testing.T) {
+	pid := int32(os.Getpid())
+	tr := newTracker(unwind.NewObjects(unwind.Options{}))
+	defer tr.Close()
+	list, err := procfs.Mappings(pid)
+	require.NoError(t, err)
+	i := slices.IndexFunc(list, func(m procfs.Mapping) bool { return m.Exec && m.Inode != 0 })
+	require.GreaterOrEqual(t, i, 0)
+	file := list[i]
+	list[i].Name, list[i].Offset, list[i].Inode = procfs.AnonName, list[i].Start, 0
+	o, offset := tr.listed(tr.origin(pid), list, i)
+	assert.Equal(t, file.Name, o.Name)
+	assert.Equal(t, file.Offset, offset)
+	other := &mapped.Process{PID: pid, Read: func(addr uint64, b []byte) int { return len(b) }} // zeros
+	o, _ = tr.listed(other, list, i)
+	assert.Equal(t, procfs.AnonName, o.Name)
+
+	const page = 4096
+	size := file.End - file.Start - page
+	f := tr.Find(tr.origin(pid), &file, time.Time{})
+	anon := perfdata.Mmap{PID: pid, TID: pid, Addr: file.Start + page, Len: size, PgOff: file.Start + page, Exec: true, Name: []byte(procfs.AnonName)}
+	for shift, moved := range map[uint64]bool{0: true, page: false} { // the file's place, and another one
+		tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("x"), Exec: true})
+		tr.mapped(&perfdata.Mmap{PID: pid, TID: pid, Addr: file.Start + shift, Len: file.End - file.Start, PgOff: file.Offset, Exec: true,
+			Name: []byte(file.Name), Inode: file.Inode}, &f)
+		tr.mapped(&anon, &mapped.Found{})
+		_, maps := tr.sampled(pid)
+		m := maps.Find(anon.Addr + page)
+		require.NotNil(t, m)
+		assert.Equal(t, moved, m.Object.Name == file.Name)
+		assert.Equal(t, moved, m.FileOffset(anon.Addr) == file.Offset+page)
 	}
 }

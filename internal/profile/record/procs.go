@@ -30,8 +30,9 @@ type process struct {
 	// lingers says that the process has not ended yet, though its first thread has.
 	lingers bool
 	parent  int32
-	code    *jit.Code // what lies in no file; nil: there is none
-	listed  int       // mappings that were there when they were last read because there were too many
+	code    *jit.Code        // what lies in no file; nil: there is none
+	texts   []unwind.Mapping // executable mappings of files so far
+	listed  int              // mappings that were there when they were last read because there were too many
 }
 
 // thread is a thread of a process.
@@ -206,7 +207,7 @@ func (t *tracker) task(r *perfdata.Task) {
 	t.all.Fork(r.PID, r.TID, r.PPID, r.PTID)
 	parent.maps = nil // Fork shares them
 	t.forgetCode(r.PID)
-	child := &process{space: t.newSpace(), known: true, parent: r.PPID}
+	child := &process{space: t.newSpace(), known: true, parent: r.PPID, texts: slices.Clip(parent.texts)}
 	if parent.code != nil {
 		child.code = parent.code.Fork(memoryOf(r.PID))
 	}
@@ -273,8 +274,27 @@ func (t *tracker) mapped(r *perfdata.Mmap, f *mapped.Found) bool {
 	before := len(t.Known)
 	m := mappingOf(r)
 	o := t.object(&m, f)
-	t.place(r.PID, r.Addr, r.Len, r.PgOff, o)
+	if o.IsAnonymous() {
+		if text := t.process(r.PID).moved(&m, memoryOf(r.PID)); text != nil {
+			o, m.Offset = text.Object, text.FileOffset(m.Start)
+		}
+	}
+	t.place(r.PID, m.Start, r.Len, m.Offset, o)
 	return o.IsAnonymous() || len(t.Known) != before || t.Open[o] != nil
+}
+
+// moved returns the mapping of a file whose code is now in memory that is no file's, at its place; nil: there is none.
+func (p *process) moved(m *procfs.Mapping, read func(addr uint64, b []byte) int) *unwind.Mapping {
+	for i := len(p.texts) - 1; i >= 0; i-- {
+		text := &p.texts[i]
+		if m.Start < text.Start || m.Start >= text.End {
+			continue
+		}
+		if mapped.Holds(m, text.Object, text.FileOffset(m.Start), text.End-m.Start, read) {
+			return text
+		}
+	}
+	return nil
 }
 
 // mappingOf returns what a record says of a mapping.
@@ -288,6 +308,9 @@ func (t *tracker) place(pid int32, start, size, offset uint64, o *unwind.Object)
 	p := t.process(pid)
 	if o != nil {
 		t.generate(p, pid, start, size, o)
+		if o.IsFile() && len(p.texts) < manyMappings {
+			p.texts = append(p.texts, unwind.Mapping{Start: start, End: start + size, Offset: offset, Object: o})
+		}
 	}
 	if p.maps != nil {
 		if m := p.maps.Find(start); m != nil && o != nil && m.Object == o && m.End >= start+size && m.FileOffset(start) == offset {
@@ -322,9 +345,10 @@ func (t *tracker) trimMappings(pid int32, p *process) {
 	of := t.origin(pid)
 	t.all.Clear(pid)
 	p.space, p.maps, p.sampledMaps = t.newSpace(), nil, nil // the addresses of some may come to mean something else
-	for _, m := range list {
+	for i, m := range list {
 		if m.Exec {
-			t.all.Map(pid, m.Start, m.End-m.Start, m.Offset, t.Mapped(of, &m, nil))
+			o, offset := t.listed(of, list, i)
+			t.all.Map(pid, m.Start, m.End-m.Start, offset, o)
 		}
 	}
 	p.listed = t.all.Process(pid).Len()
@@ -338,6 +362,28 @@ func (t *tracker) origin(pid int32) *mapped.Process {
 		of.Parents = append(of.Parents, p.parent)
 	}
 	return of
+}
+
+// placeListed places an executable mapping of a process's list.
+func (t *tracker) placeListed(of *mapped.Process, list []procfs.Mapping, i int) {
+	m := &list[i]
+	o, offset := t.listed(of, list, i)
+	t.place(of.PID, m.Start, m.End-m.Start, offset, o)
+}
+
+// listed returns the object of a mapping of a process's list, and the offset in its file.
+func (t *tracker) listed(of *mapped.Process, list []procfs.Mapping, i int) (*unwind.Object, uint64) {
+	find := func(m *procfs.Mapping) *unwind.Object {
+		f := t.Find(of, m, time.Time{})
+		return t.object(m, &f)
+	}
+	o := find(&list[i])
+	if o.IsAnonymous() {
+		if file, offset := mapped.Moved(list, i, find, of.Read); file != nil {
+			return file, offset
+		}
+	}
+	return o, list[i].Offset
 }
 
 // object returns the object of a mapping with this file.
@@ -364,20 +410,18 @@ func (t *tracker) readProcess(pid int32) {
 	if err != nil || len(list) == 0 {
 		return
 	}
-	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", procfs.Living(pid)))
-	if i := slices.IndexFunc(list, func(m procfs.Mapping) bool { return err == nil && m.Exec && m.Name == exe }); i > 0 {
-		list[0], list[i] = list[i], list[0] // the program is what is mapped first
-	}
 	of := t.origin(pid)
-	for _, m := range list {
-		if !m.Exec && t.onMap == nil {
-			continue
-		}
-		f := t.Find(of, &m, time.Time{})
-		if m.Exec {
-			t.place(pid, m.Start, m.End-m.Start, m.Offset, t.object(&m, &f))
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", procfs.Living(pid)))
+	program := slices.IndexFunc(list, func(m procfs.Mapping) bool { return err == nil && m.Exec && m.Name == exe })
+	if program >= 0 { // it is what is mapped first
+		t.placeListed(of, list, program)
+	}
+	for i, m := range list {
+		if i != program && m.Exec {
+			t.placeListed(of, list, i)
 		}
 		if t.onMap != nil {
+			f := t.Find(of, &m, time.Time{})
 			t.onMap(pid, m, f.BuildID())
 		}
 	}
