@@ -139,7 +139,7 @@ func (q *attempt) run(pc uint64) {
 	q.r = q.c.regs()
 	r := &q.r
 	q.clobber(0xffff &^ (1 << x86.RSP))
-	// Each register that a callee saves points to a place of its own, which no other pointer does.
+	// Each register that a callee saves points to a different place, where no other pointer does.
 	for i, p := range []*uint64{&r.Rbx, &r.Rbp, &r.R12, &r.R13, &r.R14, &r.R15} {
 		*p = arenaAt + areaLen/2 + q.rng.Uint64N(areaLen/32)*16 + uint64(i) + 1
 	}
@@ -274,8 +274,8 @@ func (q *attempt) goOn(to uint64, clobbered uint16) bool {
 	return true
 }
 
-// leads reports whether a jump through a register or memory can be real: it goes to an entry, or to an instruction of its
-// own function, as counted from the entry. Any number may be an index that the function does not compare with a bound.
+// leads reports whether a jump through a register or memory can be real: it goes to an entry, or to an instruction of the
+// same function, as counted from the entry. Any number may be an index that the function does not compare with a bound.
 func (f *forced) leads(from, to uint64) bool {
 	i, _ := slices.BinarySearch(f.entries, to+1)
 	if i == 0 {
