@@ -33,8 +33,6 @@ Stages:
            .gcc_except_table
   lines    files and lines of code, from the debug information, unit by unit: what
            script --lines reads. Not a stage of compiling
-  views    all rows of .debug_line, with the numbers of views and is_stmt, and the inlined
-           functions that begin there
   types    prototypes of functions, from DWARF and .BTF sections, or from raw BTF: what
            script --signatures reads
 `

@@ -64,16 +64,3 @@ func TestDumpTypes(t *testing.T) {
 	assert.Equal(t, 1, r.code)
 	assert.Regexp(t, `^ehasm: \S+: truncated: [^\n]*\n$`, r.stderr)
 }
-
-// TestDumpViews has the rows of a program as text and JSON; package srcline compares them with objdump's.
-func TestDumpViews(t *testing.T) {
-	file := cdecltest.Build(t, cdecltest.Source(t), filepath.Join(t.TempDir(), "prog"), "-g", "-O2")
-	r := ehasm(t, "dump", "--stage=views", file)
-	require.Zero(t, r.code, r.stderr)
-	assert.Regexp(t, `(?m)^0x[0-9a-f]+ view 1 .*/prototypes\.c:\d+ is_stmt$`, r.stdout)
-	j := ehasm(t, "dump", "--stage=views", "--json", file)
-	var all []inspect.View
-	require.NoError(t, json.Unmarshal([]byte(j.stdout), &all))
-	assert.Len(t, all, strings.Count(r.stdout, "\n"))
-	assert.True(t, all[len(all)-1].End)
-}

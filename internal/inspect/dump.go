@@ -16,7 +16,7 @@ import (
 
 // Stages returns the stages in the order of compiling.
 func Stages() []string {
-	return []string{"entries", "rows", "table", "plan", "asm", "sites", "lines", "views", "types"}
+	return []string{"entries", "rows", "table", "plan", "asm", "sites", "lines", "types"}
 }
 
 // Dump says which stage to show of a file, and which part of it.
@@ -42,8 +42,6 @@ func (d *Dump) Write(path string, w io.Writer) error {
 	switch d.Stage {
 	case "lines":
 		return d.lines(path, r, size, w)
-	case "views":
-		return d.views(path, r, size, w)
 	case "types":
 		return d.types(path, r, size, w)
 	}

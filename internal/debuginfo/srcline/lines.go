@@ -23,9 +23,8 @@ const noFile = ^uint32(0)
 // lineTable holds the rows of a unit, by address.
 type lineTable struct {
 	rows  []row
-	files []string   // by the number that rows and DW_AT_call_file use
-	sums  []string   // MD5s, by the same number, as far as they are known
-	each  func(view) // called with each row; may be nil
+	files []string // by the number that rows and DW_AT_call_file use
+	sums  []string // MD5s, by the same number, as far as they are known
 }
 
 // find returns a Frame with the file and line at addr.

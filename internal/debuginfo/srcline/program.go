@@ -17,7 +17,6 @@ type program struct {
 	lengths             []byte   // numbers of operands of the opcodes from 1 on
 	definesFiles        bool     // set by run
 	sums                []string // MD5 of the files of version 5, by number; nil: the header has none
-	statement           bool     // default_is_stmt
 }
 
 // newProgram reads the header of the program at an offset of .debug_line, and checks it:
@@ -52,8 +51,7 @@ func (s *sections) newProgram(off uint64) (p *program, err error) {
 	if version >= 4 {
 		p.maxOps = int(c.u8())
 	}
-	// default_is_stmt.
-	p.statement = c.u8() != 0
+	c.skip(1) // default_is_stmt
 	// line_base is signed.
 	p.lineBase, p.lineRange = int(int8(c.u8())), int(c.u8())
 	p.opcodeBase = c.u8()
@@ -106,7 +104,6 @@ const (
 	lnsAdvancePC      = 2 // ULEB128: instructions forward
 	lnsAdvanceLine    = 3 // SLEB128: lines forward
 	lnsSetFile        = 4 // ULEB128: number of a file
-	lnsNegateStmt     = 6 // is_stmt is inverted
 	lnsConstAddPC     = 8 // forward as special opcode 255, without a row
 	lnsFixedAdvancePC = 9 // 2 bytes, unscaled
 
@@ -123,13 +120,10 @@ type machine struct {
 	opIndex int    // operation in the instruction; 0 on x86
 	file    uint64 // number of the file
 	line    int
-	view    int  // number of the next row among those of its address
-	isStmt  bool // is_stmt
 }
 
 // advance moves the machine forward by a number of operations.
 func (m *machine) advance(p *program, ops int) {
-	from := m.addr
 	// The usual case; VLIW machines have several operations an instruction.
 	if p.maxOps == 1 {
 		m.addr += uint64(p.minLength * ops)
@@ -137,10 +131,6 @@ func (m *machine) advance(p *program, ops int) {
 		ops += m.opIndex
 		m.addr += uint64(p.minLength * (ops / p.maxOps))
 		m.opIndex = ops % p.maxOps
-	}
-	// Views count the rows of one address.
-	if m.addr != from {
-		m.view = 0
 	}
 }
 
@@ -150,7 +140,7 @@ func (t *lineTable) run(p *program, section []byte) error {
 	rows := make([]row, 0, (p.end-p.begin)/rowBytes) // all rows, one sequence after the other
 	var sequences [][]row
 	first := 0 // index of the sequence's first row
-	m := machine{file: 1, line: 1, isStmt: p.statement}
+	m := machine{file: 1, line: 1}
 	// The address part of special opcode 255.
 	constAdd := int(255-p.opcodeBase) / max(p.lineRange, 1)
 	c := cursor{b: section[:p.end], off: p.begin}
@@ -164,20 +154,15 @@ func (t *lineTable) run(p *program, section []byte) error {
 			m.advance(p, adjusted/p.lineRange)
 			m.line += p.lineBase + adjusted%p.lineRange
 			rows = addRow(rows, first, &m)
-			t.view(&m, false)
 			continue
 		// DW_LNS_copy.
 		case op == lnsCopy:
 			rows = addRow(rows, first, &m)
-			t.view(&m, false)
-		case op == lnsNegateStmt:
-			m.isStmt = !m.isStmt
 		// 0 introduces an extended opcode; extended reports the end of a sequence.
 		case op == 0:
 			if !m.extended(&c, p) || c.bad {
 				break
 			}
-			t.view(&m, true)
 			// Sequences at address 0 are of code that the linker has dropped.
 			if n := len(rows); n > first && (span{rows[first].addr, m.addr}).live() {
 				rows = append(rows, row{m.addr, noFile, 0})
@@ -185,7 +170,7 @@ func (t *lineTable) run(p *program, section []byte) error {
 			}
 			// The next sequence begins with fresh registers.
 			first = len(rows)
-			m = machine{file: 1, line: 1, isStmt: p.statement}
+			m = machine{file: 1, line: 1}
 		case op == lnsAdvancePC:
 			m.advance(p, int(c.uleb()))
 		case op == lnsAdvanceLine:
@@ -220,8 +205,7 @@ func (m *machine) extended(c *cursor, p *program) (end bool) {
 	kind := c.u8()
 	switch kind {
 	case lneSetAddress:
-		// A new address begins its views anew.
-		m.addr, m.view = 0, 0
+		m.addr = 0
 		if p.addrSize > 8 {
 			c.bad = true
 		} else {
