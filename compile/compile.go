@@ -134,7 +134,7 @@ func (t *Table) encodedSites() ([]byte, error) {
 }
 
 // ErrNoContent is returned for an object whose eh_elf no reader would accept.
-var ErrNoContent = errors.New("its tables and its code are in segments that may be written: nothing identifies it")
+var ErrNoContent = errors.New("its tables and its code are in segments that may be written, or are relocated: nothing identifies it")
 
 // hasSites reports whether the file has a table for exceptions. Objects whose rows are of .sframe, which says nothing of
 // them, have none.

@@ -18,7 +18,7 @@ func (f *FDE) ArgsSizes() ([]ArgsSize, error) {
 		return nil, nil
 	}
 	var sizes []ArgsSize
-	c := cursor{data: f.CIE.section.Data[:f.instPos+len(f.Instructions)], pos: f.instPos}
+	c := f.CIE.section.cursor(f.instPos, f.instPos+len(f.Instructions))
 	loc := f.Start
 	for !c.done() {
 		var i Inst

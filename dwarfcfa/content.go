@@ -17,6 +17,9 @@ import (
 // what the areas say.
 func (o *Object) Content(rep *Report, areas iter.Seq[Addr]) (c abi.Content, sites bool, err error) {
 	add := func(low, size uint64) bool {
+		if w, e := o.rewrites(Addr(low), size); e != nil || len(w) > 0 { // memory has other bytes
+			return false
+		}
 		part, e := abi.ReadPart(o.r, low, size)
 		switch {
 		case e == nil:
@@ -26,8 +29,12 @@ func (o *Object) Content(rep *Report, areas iter.Seq[Addr]) (c abi.Content, site
 		}
 		return e == nil
 	}
-	if s, e := o.Section(SourceEHFrame); e == nil {
+	s, e := o.Section(SourceEHFrame)
+	if e == nil {
 		sites = add(uint64(s.Addr), uint64(s.Size())) && c[0].Hash == xxhash.Sum64(s.Data) // the section may lie elsewhere in the file
+	}
+	if e == nil && (rep.ShadowedFDEs > 0 || len(s.Data) > s.walked) { // .eh_frame_hdr says which FDEs count
+		sites = sites && (s.hdr == nil || add(uint64(s.hdr.addr), uint64(s.hdr.size)))
 	}
 	known := sites && rep.Source == ".eh_frame"
 	if s := o.file.Section(SFrameName); s != nil && rep.Source == SFrameName {

@@ -3,6 +3,7 @@ package dwarfcfa
 import (
 	"bytes"
 	"encoding/binary"
+	"sort"
 )
 
 // cursor reads little-endian values from the front of data. The first failure
@@ -12,6 +13,8 @@ type cursor struct {
 	data []byte // the section up to the end of the readable part
 	pos  int    // offset of the next byte in data
 	err  error  // the first failure; nil: none
+
+	rewrites []rewrite // what a loader writes of data; only word may read it
 }
 
 // done reports whether nothing can be read any more.
@@ -38,12 +41,39 @@ func (c *cursor) u8() uint8 {
 		c.truncated("a byte")
 		return 0
 	}
+	if c.rewrites != nil && c.rewritten(1) {
+		return 0
+	}
 	b := c.data[c.pos]
 	c.pos++
 	return b
 }
 
-// bytes returns the next n bytes; it does not copy them.
+// rewritten fails if a loader writes to the next n bytes, and reports whether it did.
+func (c *cursor) rewritten(n int) bool {
+	i := sort.Search(len(c.rewrites), func(i int) bool { return c.rewrites[i].end > c.pos })
+	if i == len(c.rewrites) || c.rewrites[i].start >= c.pos+n {
+		return false
+	}
+	c.fail(errLoader)
+	return true
+}
+
+// biased reports whether the next 8 bytes are a word to which a loader adds the load bias.
+func (c *cursor) biased() bool {
+	i := sort.Search(len(c.rewrites), func(i int) bool { return c.rewrites[i].end > c.pos })
+	return i < len(c.rewrites) && c.rewrites[i].start == c.pos && c.rewrites[i].biased && c.remaining() >= 8
+}
+
+// word reads 8 bytes. biased reports whether a loader adds the load bias to them.
+func (c *cursor) word() (v uint64, biased bool) {
+	if !c.biased() {
+		return c.u64(), false
+	}
+	return binary.LittleEndian.Uint64(c.bytes(8)), true
+}
+
+// bytes returns the next n bytes, which a loader may write to; it does not copy them.
 func (c *cursor) bytes(n uint64) []byte {
 	if n > uint64(c.remaining()) {
 		c.truncated("a block")
@@ -54,22 +84,30 @@ func (c *cursor) bytes(n uint64) []byte {
 	return b
 }
 
+// number returns the next n bytes, the same in the file and in memory.
+func (c *cursor) number(n uint64) []byte {
+	if c.rewrites != nil && c.rewritten(int(n)) {
+		return nil
+	}
+	return c.bytes(n)
+}
+
 func (c *cursor) u16() uint16 {
-	if b := c.bytes(2); b != nil {
+	if b := c.number(2); b != nil {
 		return binary.LittleEndian.Uint16(b)
 	}
 	return 0
 }
 
 func (c *cursor) u32() uint32 {
-	if b := c.bytes(4); b != nil {
+	if b := c.number(4); b != nil {
 		return binary.LittleEndian.Uint32(b)
 	}
 	return 0
 }
 
 func (c *cursor) u64() uint64 {
-	if b := c.bytes(8); b != nil {
+	if b := c.number(8); b != nil {
 		return binary.LittleEndian.Uint64(b)
 	}
 	return 0
@@ -82,6 +120,9 @@ func (c *cursor) cstring() string {
 		c.truncated("a string")
 		return ""
 	}
+	if c.rewrites != nil && c.rewritten(n+1) {
+		return ""
+	}
 	s := string(c.data[c.pos : c.pos+n])
 	c.pos += n + 1
 	return s
@@ -90,7 +131,7 @@ func (c *cursor) cstring() string {
 // uleb reads an unsigned LEB128 number (DWARF 5 §7.6). Padding is allowed,
 // value bits above 64 are an error.
 func (c *cursor) uleb() uint64 {
-	if c.pos < len(c.data) && c.data[c.pos] < 0x80 { // most numbers have one byte
+	if c.pos < len(c.data) && c.data[c.pos] < 0x80 && c.rewrites == nil { // most numbers have one byte
 		c.pos++
 		return uint64(c.data[c.pos-1])
 	}

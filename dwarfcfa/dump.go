@@ -143,7 +143,7 @@ func (d *dumper) instructions(cie *CIE, pos, n int, function Addr) {
 // instructionTexts iterates over the instructions of a program, rendered. An error ends them.
 func instructionTexts(cie *CIE, pos, n int, function Addr) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		c := cursor{data: cie.section.Data[:pos+n], pos: pos}
+		c := cie.section.cursor(pos, pos+n)
 		loc := function
 		var i Inst
 		for !c.done() {
@@ -169,7 +169,7 @@ type columnSet uint32
 // columns returns the columns a program mentions; others is set if it holds
 // anything but nops.
 func (d *dumper) columns(cie *CIE, pos, n int, function Addr) (cols columnSet, others bool) {
-	c := cursor{data: cie.section.Data[:pos+n], pos: pos}
+	c := cie.section.cursor(pos, pos+n)
 	var i Inst
 	for !c.done() {
 		i.read(&c, cie, function)

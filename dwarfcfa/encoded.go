@@ -13,10 +13,11 @@ type Encoded struct {
 	s *Section // a section made of the bytes, for addresses and bases
 }
 
-// NewEncoded reads data, whose first byte is at addr of the object. section
+// NewEncoded reads data, whose first byte is at addr of an object that is loaded there. section
 // names it in errors.
 func NewEncoded(section string, addr Addr, data []byte, bases Bases) *Encoded {
-	return &Encoded{c: cursor{data: data}, s: &Section{Name: section, Addr: addr, Data: data, bases: bases}}
+	s := &Section{Name: section, Addr: addr, Data: data, bases: bases}
+	return &Encoded{c: s.cursor(0, len(data)), s: s}
 }
 
 // At returns a reader of the same bytes that starts at addr and ends at end. It
@@ -28,7 +29,7 @@ func (e *Encoded) At(addr, end Addr) *Encoded {
 		n.c.fail(cause(ErrTruncated, "truncated: %#x..%#x of %#x..%#x", uint64(addr), uint64(end), uint64(first), uint64(last)))
 		return n
 	}
-	n.c.data, n.c.pos = e.s.Data[:end-first], int(addr-first)
+	n.c = e.s.cursor(int(addr-first), int(end-first))
 	return n
 }
 
@@ -38,8 +39,11 @@ func (e *Encoded) Addr() Addr { return e.s.Addr + Addr(e.c.pos) }
 // End returns the address after the last byte.
 func (e *Encoded) End() Addr { return e.s.Addr + Addr(len(e.c.data)) }
 
+// Moved reports whether the object may be loaded at any load bias, so that 0 is no address of it.
+func (e *Encoded) Moved() bool { return e.s.moved }
+
 // Err returns the first failure, or nil if there was none. It wraps
-// ErrTruncated or ErrBadEncoding.
+// ErrTruncated, ErrBadEncoding or, for what is known only at run time, ErrUnsupported.
 func (e *Encoded) Err() error { return e.c.err }
 
 // U8 reads a byte.
@@ -65,13 +69,10 @@ func (e *Encoded) Value(enc PointerEncoding) uint64 {
 // reports whether the stored value is 0, which means no pointer whatever it is
 // relative to.
 func (e *Encoded) Pointer(enc PointerEncoding, function Addr) (p Addr, null bool) {
-	probe := e.c
-	if enc != PEOmit && enc&peRelMask != PEAligned && probe.value(enc) == 0 && probe.err == nil {
-		e.c.pos = probe.pos
-		return 0, true
+	if p, null = e.c.pointerSlot(enc, e.s, function); null {
+		p = 0
 	}
-	p = e.c.pointerSlot(enc, e.s, function)
-	return p, e.c.err == nil && p == 0
+	return p, null && e.c.err == nil
 }
 
 // PointerSize returns the size in bytes of a value in the format of enc, or 0
@@ -91,23 +92,33 @@ func (e PointerEncoding) PointerSize() int {
 	return 0
 }
 
-// Contents returns the section of the object's image that holds addr, or if there is none, the
-// segment, with the address of its first byte. data holds the file's bytes for it, read anew in
-// each call. It is an error if the file has no byte for addr.
-func (o *Object) Contents(addr Addr) (name string, start Addr, data []byte, err error) {
+// Encoded returns a reader of the section of the object's image that holds addr, or if there is none, of the
+// segment. The bytes are as a loader leaves them, and read anew in each call. It is an error if the file has no byte for addr.
+func (o *Object) Encoded(addr Addr) (*Encoded, error) {
 	if s := o.holding(addr); s != nil {
-		data, err = o.contents(s)
-		return s.Name, Addr(s.Addr), data, err
+		data, err := o.contents(s)
+		return o.encoded(s.Name, Addr(s.Addr), data, err)
 	}
 	for i, p := range o.file.Progs {
 		if p.Type == elf.PT_LOAD && uint64(addr) >= p.Vaddr && uint64(addr)-p.Vaddr < p.Filesz {
-			if data, err = o.read(p.Off, p.Filesz); err != nil {
-				return "", 0, nil, fmt.Errorf("reading segment %d: %w", i, err)
-			}
-			return fmt.Sprintf("segment %d", i), Addr(p.Vaddr), data, nil
+			data, err := o.read(p.Off, p.Filesz)
+			return o.encoded(fmt.Sprintf("segment %d", i), Addr(p.Vaddr), data, err)
 		}
 	}
-	return "", 0, nil, cause(ErrBadEncoding, "the file has no bytes for address %#x", uint64(addr))
+	return nil, cause(ErrBadEncoding, "the file has no bytes for address %#x", uint64(addr))
+}
+
+// encoded returns a reader of the file's bytes at addr, unless reading them failed.
+func (o *Object) encoded(name string, addr Addr, data []byte, err error) (*Encoded, error) {
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", name, err)
+	}
+	s, err := o.section(SourceEHFrame, addr, data)
+	if err != nil {
+		return nil, err
+	}
+	s.Name = name
+	return &Encoded{c: s.cursor(0, len(data)), s: s}, nil
 }
 
 // holding returns the section of the image that holds addr, or nil if there is none.
@@ -120,6 +131,3 @@ func (o *Object) holding(addr Addr) *elf.Section {
 	}
 	return nil
 }
-
-// Bases returns what encoded pointers of the object's tables may be relative to.
-func (o *Object) Bases() Bases { return o.bases() }

@@ -1,6 +1,7 @@
 package dwarfcfa
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -21,7 +22,8 @@ type CIE struct {
 	FDEEncoding         PointerEncoding // of pc ranges (R)
 	LSDAEncoding        PointerEncoding // L; PEOmit: FDEs have none
 	PersonalityEncoding PointerEncoding // P; PEOmit: none
-	Personality         Addr            // address of the routine, or of its pointer where the encoding is indirect
+	Personality         Addr            // address of the routine, or of its pointer
+	PersonalityIndirect bool            // it is the address of the pointer: so encoded, or known only to the loader
 	Signal              bool            // S: frames of this CIE are signal frames
 
 	Instructions []byte // initial instructions
@@ -41,7 +43,7 @@ type FDE struct {
 
 	Start, End Addr // the pcs described, [Start, End)
 	HasLSDA    bool
-	LSDA       Addr // language-specific data area
+	LSDA       Addr // language-specific data area; 0: where it is, is known only at run time
 	AugData    []byte
 
 	Instructions []byte
@@ -96,6 +98,10 @@ type entryReader struct {
 	// pos.
 	complete bool
 
+	end   int      // where the walk ends: at s.walked, or at a length that cannot be trusted
+	named []uint64 // offsets of the FDEs that only .eh_frame_hdr leads to, those to come; nil during the walk
+	room  int      // bytes of CIEs that only such FDEs lead to
+
 	lastPos int // offset of the CIE that last holds, -1: none; FDEs of one CIE lie together
 	last    cieResult
 }
@@ -109,7 +115,7 @@ type cieResult struct {
 
 // newEntryReader returns a reader at the section's beginning.
 func newEntryReader(s *Section) *entryReader {
-	return &entryReader{s: s, cies: make(map[int]cieResult), lastPos: -1}
+	return &entryReader{s: s, cies: make(map[int]cieResult), lastPos: -1, end: s.walked, room: len(s.Data)}
 }
 
 // entryHeader is the start of any entry.
@@ -128,7 +134,7 @@ type entryHeader struct {
 // cannot be trusted, or that the entry is too short to have an id.
 func (s *Section) header(pos int) (h entryHeader, err error) {
 	h.pos = pos
-	c := cursor{data: s.Data, pos: pos}
+	c := s.cursor(pos, len(s.Data))
 	h.length = uint64(c.u32())
 	// The 64-bit format marks itself by ff ff ff ff before an 8-byte length (DWARF 5 section 7.4);
 	// smaller reserved values have no meaning.
@@ -154,7 +160,7 @@ func (s *Section) header(pos int) (h entryHeader, err error) {
 
 // readID completes a header with the entry's id.
 func (s *Section) readID(h *entryHeader) error {
-	c := cursor{data: s.Data[:h.end], pos: h.idPos}
+	c := s.cursor(h.idPos, h.end)
 	h.idSize = 4
 	if h.is64 && s.debugFrame {
 		h.idSize = 8
@@ -171,19 +177,44 @@ func (s *Section) readID(h *entryHeader) error {
 	return c.err
 }
 
-// next decodes the entry at the reader's position; an FDE is stored in fde. ok err is about the
-// entry at e.Offset.
-// is false at the end of the section.
+// next decodes the entry at the reader's position; an FDE is stored in fde. err is about the
+// entry at e.Offset. ok is false at the end of the section.
 func (r *entryReader) next(fde *FDE) (e Entry, ok bool, err error) {
-	s := r.s
-	if r.pos >= len(s.Data) {
+	if r.pos < r.end {
+		if e, ok, err = r.entry(fde); ok {
+			return e, ok, err
+		}
+	}
+	if r.named == nil {
+		r.complete = true
+		r.named = r.s.unwalked(r.end)
+	}
+	if len(r.named) == 0 {
 		return Entry{}, false, nil
 	}
+	e.Offset, r.named = r.named[0], r.named[1:]
+	switch {
+	case e.Offset >= uint64(len(r.s.Data)):
+		return e, true, r.s.errorAt(0, cause(ErrUnsupported, ".eh_frame_hdr names an FDE at %#x, outside the section", uint64(r.s.Addr)+e.Offset))
+	case e.Offset < uint64(r.pos):
+		return e, true, r.s.errorAt(int(e.Offset), cause(ErrBadEncoding, ".eh_frame_hdr names an FDE inside another"))
+	}
+	r.pos = int(e.Offset)
+	e, ok, err = r.entry(fde)
+	if err == nil && e.FDE == nil {
+		err = r.s.errorAt(int(e.Offset), cause(ErrBadEncoding, "no FDE where .eh_frame_hdr names one"))
+	}
+	return e, true, err
+}
+
+// entry decodes the entry at the reader's position.
+func (r *entryReader) entry(fde *FDE) (e Entry, ok bool, err error) {
+	s := r.s
 	e.Offset = uint64(r.pos)
 	h, err := s.header(r.pos)
 	if err != nil {
 		rest := s.Data[r.pos:]
-		r.pos = len(s.Data)
+		r.end = r.pos
 		if len(rest) < 4 && allZero(rest) { // linkers pad sections with zeros
 			return Entry{}, false, nil
 		}
@@ -192,9 +223,6 @@ func (r *entryReader) next(fde *FDE) (e Entry, ok bool, err error) {
 	// From here on a bad entry does not hinder the next one.
 	r.pos = h.end
 	if h.length == 0 {
-		if s.stopAtZero {
-			r.pos = len(s.Data)
-		}
 		return e, true, nil
 	}
 	if err := s.readID(&h); err != nil {
@@ -241,6 +269,10 @@ func (r *entryReader) cie(pos int) (*CIE, error) {
 		r.findCIEs()
 		res, ok = r.cies[pos]
 	}
+	if h, err := r.s.header(pos); !ok && r.named != nil && err == nil && r.s.readID(&h) == nil && h.isCIE {
+		r.room -= h.end - h.pos
+		ok = r.room >= 0
+	}
 	switch {
 	case !ok && len(r.cies) >= maxCIEs:
 		res.err = cause(ErrUnsupported, "more than %d CIEs", maxCIEs)
@@ -276,19 +308,13 @@ func (r *entryReader) note(pos int) {
 // findCIEs looks for the CIEs from the reader's position on.
 func (r *entryReader) findCIEs() {
 	r.complete = true
-	for pos := r.pos; pos < len(r.s.Data); {
+	for pos := r.pos; pos < r.end; {
 		h, err := r.s.header(pos)
 		if err != nil {
 			return
 		}
 		pos = h.end
-		if h.length == 0 {
-			if r.s.stopAtZero {
-				return
-			}
-			continue
-		}
-		if r.s.readID(&h) == nil && h.isCIE {
+		if h.length > 0 && r.s.readID(&h) == nil && h.isCIE {
 			r.note(h.pos)
 		}
 	}
@@ -307,14 +333,15 @@ func (s *Section) readCIE(pos int) (*CIE, error) {
 		Offset: uint64(pos), Length: h.length, Is64: h.is64, idSize: h.idSize, section: s,
 		LSDAEncoding: PEOmit, PersonalityEncoding: PEOmit,
 	}
-	c := &cursor{data: s.Data[:h.end], pos: h.idPos + h.idSize}
+	at := s.cursor(h.idPos+h.idSize, h.end)
+	c := &at
 	cie.Version = c.u8()
 	if h.is64 && !s.debugFrame && cie.Version == 0 {
 		// In the 64-bit format of .eh_frame the CIE id has 4 bytes in the LSB
 		// and 8 for binutils and LLVM. No version is 0, so the zero is the
 		// upper half of an 8-byte id.
 		cie.idSize = 8
-		c.bytes(3)
+		c.number(3)
 		cie.Version = c.u8()
 	}
 	if c.err != nil {
@@ -358,23 +385,30 @@ func (s *Section) readCIE(pos int) (*CIE, error) {
 // augmentation decodes the augmentation data that the letters of aug describe
 // (LSB 5.0 §10.6.1.1.1).
 func (s *Section) augmentation(c *cursor, cie *CIE, aug string) error {
-	// With z first, the data has a length, and whatever letters leave unread is skipped.
-	whole := c.data
-	end := -1
-	for i := range len(aug) {
-		switch aug[i] {
-		case 'z':
-			if i != 0 || end >= 0 {
-				return cause(ErrUnsupported, "unknown CIE augmentation %q", cie.Augmentation)
-			}
-			n := c.uleb()
-			start := c.pos
-			cie.AugData = c.bytes(n)
-			if c.err != nil {
-				return c.err
-			}
-			end = c.pos
-			c.pos, c.data = start, c.data[:end]
+	if !strings.HasPrefix(aug, "z") {
+		return s.letters(c, cie, aug)
+	}
+	// The data has a length, and what the first unknown letter and those behind it mean is skipped, as in libgcc.
+	n := c.uleb()
+	start := c.pos
+	cie.AugData = c.bytes(n)
+	if c.err != nil {
+		return c.err
+	}
+	data := s.cursor(start, c.pos)
+	if err := s.letters(&data, cie, aug[1:]); !errors.Is(err, errLetter) {
+		return err
+	}
+	return nil
+}
+
+// errLetter is the error for a letter of an augmentation that is not known.
+var errLetter = fmt.Errorf("unknown CIE augmentation: %w", ErrUnsupported)
+
+// letters decodes the augmentation data of some letters.
+func (s *Section) letters(c *cursor, cie *CIE, aug string) error {
+	for _, letter := range []byte(aug) {
+		switch letter {
 		case 'R':
 			cie.FDEEncoding = PointerEncoding(c.u8())
 		case 'L':
@@ -382,22 +416,34 @@ func (s *Section) augmentation(c *cursor, cie *CIE, aug string) error {
 		case 'P':
 			cie.PersonalityEncoding = PointerEncoding(c.u8())
 			if cie.PersonalityEncoding != PEOmit {
-				cie.Personality = c.pointerSlot(cie.PersonalityEncoding, s, 0)
+				s.personality(c, cie)
 			}
 		case 'S':
 			cie.Signal = true
 		case 'B': // AArch64: return addresses are signed with the B key
 		default:
-			return cause(ErrUnsupported, "unknown CIE augmentation %q", cie.Augmentation)
+			return cause(errLetter, "unknown CIE augmentation %q", cie.Augmentation)
 		}
 		if c.err != nil {
 			return c.err
 		}
 	}
-	if end >= 0 {
-		c.pos, c.data = end, whole
-	}
 	return nil
+}
+
+// personality reads the pointer to a CIE's personality routine. If its value is known only at run time, the word in memory
+// is the pointer.
+func (s *Section) personality(c *cursor, cie *CIE) {
+	enc, at := cie.PersonalityEncoding, *c
+	p, null := c.pointerSlot(enc, s, 0)
+	cie.Personality, cie.PersonalityIndirect = p, enc&PEIndirect != 0
+	if enc.PointerSize() == 8 && enc&^peFormatMask == 0 && errors.Is(c.err, ErrUnsupported) {
+		cie.Personality, cie.PersonalityIndirect = s.Addr+Addr(at.pos), true
+		*c = at
+		c.bytes(8)
+	} else if null && c.err == nil {
+		cie.PersonalityEncoding = PEOmit
+	}
 }
 
 // readFDE decodes the FDE whose header is h. f.End is set once the range is known, for the error.
@@ -427,8 +473,8 @@ func (r *entryReader) readFDE(h *entryHeader, f *FDE) error {
 	if h.is64 && cie.Is64 {
 		idSize = cie.idSize
 	}
-	c := cursor{data: s.Data[:h.end], pos: h.idPos}
-	c.bytes(uint64(idSize))
+	c := s.cursor(h.idPos, h.end)
+	c.number(uint64(idSize))
 	f.Start = c.pointer(cie.FDEEncoding, s, 0)
 	// The range has the format of the pointer, but is a plain number (LSB 5.0 section 10.6.1.2).
 	size := c.value(cie.FDEEncoding & peFormatMask)
@@ -445,8 +491,11 @@ func (r *entryReader) readFDE(h *entryHeader, f *FDE) error {
 		start := c.pos
 		f.AugData = c.bytes(n)
 		if c.err == nil && cie.LSDAEncoding != PEOmit && len(f.AugData) > 0 {
-			a := cursor{data: s.Data[:c.pos], pos: start}
+			a := s.cursor(start, c.pos)
 			f.LSDA, f.HasLSDA = a.lsda(cie.LSDAEncoding, s, f.Start)
+			if c.err = a.err; errors.Is(a.err, ErrUnsupported) { // its rows are known nevertheless
+				f.HasLSDA, c.err = true, nil
+			}
 		}
 	} else if cie.LSDAEncoding != PEOmit {
 		f.LSDA, f.HasLSDA = c.lsda(cie.LSDAEncoding, s, f.Start)
@@ -462,11 +511,9 @@ func (r *entryReader) readFDE(h *entryHeader, f *FDE) error {
 // lsda reads the pointer to the language-specific data area; a stored 0 means
 // that there is none. It does not follow an indirect one.
 func (c *cursor) lsda(enc PointerEncoding, s *Section, function Addr) (Addr, bool) {
-	probe := *c
-	if enc&peRelMask != PEAligned && probe.value(enc) == 0 {
-		c.pos = probe.pos
+	p, null := c.pointerSlot(enc, s, function)
+	if null || c.err != nil {
 		return 0, false
 	}
-	p := c.pointerSlot(enc, s, function)
-	return p, c.err == nil
+	return p, true
 }

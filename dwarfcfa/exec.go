@@ -151,7 +151,7 @@ func (in *Interp) initial(cie *CIE) *initial {
 
 // runCIE runs the initial instructions of a CIE. They may not move the location.
 func (in *Interp) runCIE(cie *CIE) error {
-	c := cursor{data: cie.section.Data[:cie.instPos+len(cie.Instructions)], pos: cie.instPos}
+	c := cie.section.cursor(cie.instPos, cie.instPos+len(cie.Instructions))
 	var i Inst
 	for !c.done() {
 		i.read(&c, cie, 0)
@@ -187,7 +187,7 @@ func (in *Interp) run(fde *FDE, sink rowSink) error {
 	in.stack = append(in.stack[:0], ini.stack...)
 	in.settled = len(in.stack)
 
-	c := cursor{data: cie.section.Data[:fde.instPos+len(fde.Instructions)], pos: fde.instPos}
+	c := cie.section.cursor(fde.instPos, fde.instPos+len(fde.Instructions))
 	loc := fde.Start
 	rows := 0
 	var i Inst
@@ -306,7 +306,7 @@ func (in *Interp) exec(i *Inst, cie *CIE, ini *initial) error {
 	case CFADefCFARegister:
 		st.setCFA(clampReg(i.Reg), st.cfaOffset)
 	case CFADefCFAExpression:
-		id, err := in.exprs.intern(i.Block, false)
+		id, err := in.exprs.intern(cie.section.expr(i), false)
 		if err != nil {
 			return err
 		}
@@ -316,7 +316,7 @@ func (in *Interp) exec(i *Inst, cie *CIE, ini *initial) error {
 	case CFAValOffset, CFAValOffsetSF:
 		st.setRule(cie, i.Reg, RegRule{Kind: RuleValOffset, Offset: i.Offset})
 	case CFAExpression, CFAValExpression:
-		id, err := in.exprs.intern(i.Block, true)
+		id, err := in.exprs.intern(cie.section.expr(i), true)
 		if err != nil {
 			return err
 		}

@@ -43,7 +43,15 @@ func FuzzSections(f *testing.F) {
 			return uint64(a) + 1, a&7 == 0
 		}}
 		s := NewSection("fuzz", src, addr, data[1:], bases)
-		s.stopAtZero = data[0]&2 != 0
+		if data[0]&2 != 0 {
+			s.walked = untilTerminator(s.Data)
+		}
+		s.moved = data[0]&4 != 0
+		if data[0]&8 != 0 {
+			for at := int(data[0] >> 4); at+8 <= len(s.Data); at += 24 {
+				s.rewrites = append(s.rewrites, rewrite{start: at, end: at + 8, biased: at&1 == 0})
+			}
+		}
 		code := testImage(make([]byte, 0x1000))
 		table, rep, err := buildSection(s, code, BuildOptions{})
 		require.NoError(t, err)

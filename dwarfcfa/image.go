@@ -5,7 +5,10 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"io"
+	"iter"
 	"slices"
+
+	"github.com/ehasm/ehasm/internal/files/reloc"
 )
 
 // segment is a range of addresses of the object, half-open.
@@ -46,6 +49,17 @@ func codeSegments(f *elf.File, size func(*elf.Prog) uint64) []segment {
 	return merged
 }
 
+// Code yields the ranges of code that the file has, [start, end), ascending and disjoint.
+func (o *Object) Code() iter.Seq2[Addr, Addr] {
+	return func(yield func(start, end Addr) bool) {
+		for _, s := range o.code {
+			if !yield(s.start, s.end) {
+				return
+			}
+		}
+	}
+}
+
 // ReadImage reads the file's bytes for the addresses from addr on into b and
 // returns their number: len(b), or fewer if the segment ends before.
 func (o *Object) ReadImage(addr Addr, b []byte) int {
@@ -64,13 +78,19 @@ func (o *Object) ReadImage(addr Addr, b []byte) int {
 	return 0
 }
 
-// word reads the word at addr of the object's image, before relocation.
-func (o *Object) word(addr Addr) (uint64, bool) {
+// word reads the word at addr of the object's image, as a loader leaves it at load bias 0. ok is false if that is not known,
+// also where a loader may write: a search through all relocations for each word would take too long.
+func (o *Object) word(addr Addr) (word uint64, ok bool) {
 	var b [8]byte
 	if o.ReadImage(addr, b[:]) < len(b) {
 		return 0, false
 	}
-	return binary.LittleEndian.Uint64(b[:]), true
+	word = binary.LittleEndian.Uint64(b[:])
+	if word != 0 && o.moved() {
+		return 0, false
+	}
+	writes, err := o.mayWrite(addr, uint64(len(b)))
+	return word, err == nil && !writes
 }
 
 // bases returns the base addresses of encoded pointers of the object's
@@ -81,37 +101,11 @@ func (o *Object) bases() Bases {
 	if s := o.file.Section(".text"); s != nil {
 		b.Text = Addr(s.Addr)
 	}
-	if v, err := o.dynValue(elf.DT_PLTGOT); err == nil && len(v) > 0 {
-		b.Data = Addr(v[0])
+	tags, _ := reloc.Dynamic(o.file)
+	if got, ok := tags[elf.DT_PLTGOT]; ok {
+		b.Data = Addr(got)
 	} else if s := o.file.Section(".got"); s != nil {
 		b.Data = Addr(s.Addr)
 	}
 	return b
-}
-
-// dynValue reads a tag of the dynamic section from its segment. It returns all its values; of a
-// static object, none.
-func (o *Object) dynValue(tag elf.DynTag) ([]uint64, error) {
-	const maxDynamic = 1 << 16 // bytes; large ones have some hundred entries of 16 bytes
-	var values []uint64
-	for _, p := range o.file.Progs {
-		if p.Type != elf.PT_DYNAMIC {
-			continue
-		}
-		b := make([]byte, min(p.Filesz, maxDynamic))
-		n, err := o.r.ReadAt(b, int64(p.Off))
-		if err != nil && err != io.EOF {
-			return nil, err
-		}
-		for b = b[:n]; len(b) >= 16; b = b[16:] {
-			t := elf.DynTag(binary.LittleEndian.Uint64(b))
-			if t == elf.DT_NULL {
-				break
-			}
-			if t == tag {
-				values = append(values, binary.LittleEndian.Uint64(b[8:]))
-			}
-		}
-	}
-	return values, nil
 }

@@ -116,103 +116,6 @@ func (o *Object) locate(src Source) (*Section, error) {
 	return nil, fmt.Errorf("%w: neither .eh_frame nor .debug_frame has an FDE", ErrNoUnwindInfo)
 }
 
-// ehFrame finds .eh_frame by its section header, or through PT_GNU_EH_FRAME.
-// It returns nil if the object has neither.
-func (o *Object) ehFrame() (*Section, error) {
-	hdr := o.ehFrameHdr()
-	for _, sec := range o.file.Sections {
-		if sec.Name != ".eh_frame" || !hasBytes(sec) || sec.Flags&elf.SHF_ALLOC == 0 {
-			continue
-		}
-		data, err := o.contents(sec)
-		if err != nil {
-			return nil, err
-		}
-		s := NewSection(o.name, SourceEHFrame, Addr(sec.Addr), data, o.bases())
-		// The table of .eh_frame_hdr counts as part of the tables' size.
-		if hdr != nil {
-			s.hdrSize = int64(hdr.Filesz)
-		}
-		return s, nil
-	}
-	// Without section headers the program header leads to it.
-	if hdr == nil {
-		return nil, nil
-	}
-	return o.ehFrameThroughHdr(hdr)
-}
-
-// ehFrameHdr returns PT_GNU_EH_FRAME, nil if there is none.
-func (o *Object) ehFrameHdr() *elf.Prog {
-	for _, p := range o.file.Progs {
-		if p.Type == elf.PT_GNU_EH_FRAME && p.Filesz > 0 {
-			return p
-		}
-	}
-	return nil
-}
-
-// ehFrameThroughHdr finds .eh_frame by the pointer in .eh_frame_hdr (LSB 5.0
-// §10.6.2). The section goes on to a terminator, or to the end of its segment.
-func (o *Object) ehFrameThroughHdr(hdr *elf.Prog) (*Section, error) {
-	// Version, and three encodings.
-	const fixed = 4
-	buf := make([]byte, min(hdr.Filesz, fixed+16))
-	buf = buf[:o.ReadImage(Addr(hdr.Vaddr), buf)]
-	bases := o.bases()
-	h := NewSection(o.name, SourceEHFrame, Addr(hdr.Vaddr), buf, bases)
-	h.bases.Data = h.Addr // in .eh_frame_hdr, datarel is relative to the header itself
-	c := &cursor{data: h.Data}
-	version, enc := c.u8(), PointerEncoding(c.u8())
-	c.bytes(2) // encodings of the count and the table, which are not used here
-	if c.err == nil && version != 1 {
-		return nil, cause(ErrUnsupported, ".eh_frame_hdr: unknown version %d", version)
-	}
-	start := c.pointer(enc, h, 0)
-	if c.err != nil {
-		return nil, fmt.Errorf(".eh_frame_hdr: %w", c.err)
-	}
-	// The segment that holds the target of the pointer; its end bounds the section.
-	for _, p := range o.file.Progs {
-		if p.Type != elf.PT_LOAD || uint64(start) < p.Vaddr || uint64(start)-p.Vaddr >= p.Filesz {
-			continue
-		}
-		data, err := o.untilTerminator(p.Off+uint64(start)-p.Vaddr, p.Off+p.Filesz)
-		if err != nil {
-			return nil, err
-		}
-		s := NewSection(o.name, SourceEHFrame, start, data, bases)
-		// Nothing says how long the section is.
-		s.stopAtZero = true
-		s.hdrSize = int64(hdr.Filesz)
-		return s, nil
-	}
-	return nil, cause(ErrBadEncoding, ".eh_frame_hdr: its .eh_frame pointer %#x leads outside the file", uint64(start))
-}
-
-// untilTerminator reads entries from the file offset start on, up to a zero
-// length or to end, and returns their bytes without what follows them in the
-// segment (.gcc_except_table, say).
-func (o *Object) untilTerminator(start, end uint64) ([]byte, error) {
-	data, err := o.read(start, end-start)
-	if err != nil {
-		return nil, fmt.Errorf("reading .eh_frame: %w", err)
-	}
-	s := Section{Data: data}
-	for pos := 0; pos < len(data); {
-		h, err := s.header(pos)
-		if err != nil {
-			break // reported by whoever reads the entries
-		}
-		pos = h.end
-		// A length of 0 ends the list: LSB 5.0 §10.6.1.
-		if h.length == 0 {
-			return bytes.Clone(data[:pos]), nil
-		}
-	}
-	return data, nil
-}
-
 // debugFrame finds .debug_frame: plain, compressed (SHF_COMPRESSED), or in the
 // older form .zdebug_frame. It returns nil if the object has none.
 func (o *Object) debugFrame() (*Section, error) {
@@ -237,7 +140,7 @@ func (o *Object) debugFrame() (*Section, error) {
 		if err != nil {
 			return nil, err
 		}
-		return NewSection(o.name, SourceDebugFrame, Addr(sec.Addr), data, o.bases()), nil
+		return NewSection(o.name, SourceDebugFrame, Addr(sec.Addr), data, o.bases()), nil // no loader has read it
 	}
 	return nil, nil
 }

@@ -46,14 +46,23 @@ func clipToCode(spans []span, code codeImage, rep *Report) []span {
 // resolveOverlaps orders spans by address and cuts each where the next one
 // starts, which is what a binary search over start addresses answers: past the
 // end of an inner FDE there is no information, even inside an outer one. Of
-// several FDEs with one start the first in the section counts.
-func resolveOverlaps(spans []span, rep *Report) []span {
+// several FDEs with one start that counts which .eh_frame_hdr names, as for libgcc, or else the first in the section.
+func resolveOverlaps(s tableSource, spans []span, rep *Report) []span {
 	if !slices.IsSortedFunc(spans, func(a, b span) int { return cmp.Compare(a.start, b.start) }) {
 		radix.Sort(spans, func(s *span) uint64 { return uint64(s.start) })
 	}
-	all := len(spans)
-	spans = slices.CompactFunc(spans, func(a, b span) bool { return a.start == b.start })
-	rep.ShadowedFDEs += all - len(spans)
+	kept := spans[:0]
+	for _, sp := range spans {
+		if n := len(kept); n > 0 && kept[n-1].start == sp.start {
+			rep.ShadowedFDEs++
+			if offset, ok := s.named(sp.start); ok && offset == sp.offset {
+				kept[n-1] = sp
+			}
+			continue
+		}
+		kept = append(kept, sp)
+	}
+	spans = kept
 	for i := 1; i < len(spans); i++ {
 		spans[i-1].end = min(spans[i-1].end, spans[i].start)
 	}

@@ -19,6 +19,8 @@ import (
 // build-id, code, .eh_frame_hdr and .eh_frame.
 type testELF struct {
 	ehFrame    []byte
+	behind     []byte   // it
+	table      [][2]int // of .eh_frame_hdr: addresses of code and of an FDE, at most two
 	noSections bool
 	debugFrame []byte // contents of the section named debugName
 	debugName  string
@@ -48,21 +50,31 @@ func (e testELF) bytes() []byte {
 	note := cat(le32(4), le32(uint32(len(testBuildID))), le32(3), []byte("GNU\x00"), testBuildID)
 	copy(b[notes:], note)
 	copy(b[elfEHFrame:], e.ehFrame)
+	copy(b[elfEHFrame+len(e.ehFrame):], e.behind)
 	// version 1; eh_frame_ptr is pcrel sdata4, no table
 	copy(b[elfHdr:], cat([]byte{1, 0x1b, 0xff, 0xff}, le32(uint32(elfEHFrame-(elfHdr+4)))))
+	hdrSize := uint64(8)
+	if e.table != nil {
+		hdrSize = uint64(12 + pairSize*len(e.table))
+		copy(b[elfHdr+2:], []byte{byte(PEUData4), byte(PEDataRel | PESData4)})
+		le.PutUint32(b[elfHdr+8:], uint32(len(e.table)))
+		for i, pair := range e.table {
+			copy(b[elfHdr+12+pairSize*i:], cat(le32(uint32(pair[0]-elfHdr)), le32(uint32(pair[1]-elfHdr))))
+		}
+	}
 
 	progs := []elf.Prog64{
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Filesz: elfEnd, Memsz: elfEnd, Align: 0x1000},
 		{Type: uint32(elf.PT_NOTE), Flags: uint32(elf.PF_R), Off: notes, Vaddr: notes, Filesz: uint64(len(note)),
 			Memsz: uint64(len(note)), Align: 4},
-		{Type: uint32(elf.PT_GNU_EH_FRAME), Flags: uint32(elf.PF_R), Off: elfHdr, Vaddr: elfHdr, Filesz: 8, Memsz: 8,
+		{Type: uint32(elf.PT_GNU_EH_FRAME), Flags: uint32(elf.PF_R), Off: elfHdr, Vaddr: elfHdr, Filesz: hdrSize, Memsz: hdrSize,
 			Align: 4},
 	}
 	if e.ehFrame == nil {
 		progs = progs[:2]
 	}
 	h := elf.Header64{
-		Ident: [16]byte{0x7f, 'E', 'L', 'F', 2, 1, 1}, Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64),
+		Ident: [16]byte{0x7f, 'E', 'L', 'F', 2, 1, 1}, Type: uint16(elf.ET_EXEC), Machine: uint16(elf.EM_X86_64),
 		Version: 1,
 		Phoff:   64, Ehsize: 64, Phentsize: 56, Phnum: uint16(len(progs)),
 	}

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"io"
 	"iter"
+
+	"github.com/ehasm/ehasm/internal/files/reloc"
 )
 
 // PersonalityName returns the name of a CIE's personality routine: of the symbol
@@ -19,10 +21,10 @@ func (o *Object) PersonalityName(c *CIE) string {
 		return ""
 	}
 	addr := c.Personality
-	if c.PersonalityEncoding&PEIndirect != 0 {
-		name, target, ok := o.pointerTo(addr)
-		if !ok || name != "" {
-			return name
+	if c.PersonalityIndirect {
+		symbol, target := o.pointerTo(addr)
+		if symbol != 0 {
+			return o.dynamicName(symbol)
 		}
 		addr = target
 	}
@@ -40,46 +42,74 @@ func (o *Object) PersonalityName(c *CIE) string {
 	return ""
 }
 
-// pointerTo says what the loader stores in the word of the image at slot: the address of a named
-// symbol, or an address of the object. It looks through all dynamic relocations. ok is false if the
-// word is 0 or bound in another way.
-func (o *Object) pointerTo(slot Addr) (symbol string, addr Addr, ok bool) {
-	for _, s := range o.file.Sections {
-		if s.Type != elf.SHT_RELA || s.Flags&elf.SHF_ALLOC == 0 {
-			continue
-		}
-		for relocation := range o.records(s) {
-			if Addr(binary.LittleEndian.Uint64(relocation[:])) != slot {
-				continue
-			}
-			info, addend := binary.LittleEndian.Uint64(relocation[8:]), binary.LittleEndian.Uint64(relocation[16:])
-			switch elf.R_X86_64(uint32(info)) {
-			case elf.R_X86_64_RELATIVE:
-				return "", Addr(addend), true
-			case elf.R_X86_64_64, elf.R_X86_64_GLOB_DAT:
-				if n := uint32(info >> 32); n > 0 && addend == 0 {
-					if name, ok := o.dynamicSymbol(n); ok {
-						return name, 0, true
-					}
-				}
-			}
-			return "", 0, false
-		}
+// pointerTo says what a loader stores in the word of the image at slot: the address of a symbol, by its number, or an
+// address of the object. It looks through all relocations. Both are 0 if the word is 0 or bound in another way.
+func (o *Object) pointerTo(slot Addr) (symbol uint32, addr Addr) {
+	var b [8]byte
+	if o.ReadImage(slot, b[:]) < len(b) {
+		return 0, 0
 	}
-	word, ok := o.word(slot)
-	return "", Addr(word), ok && word != 0
+	for r, err := range reloc.All(o.file) {
+		switch {
+		case err != nil:
+			return 0, 0
+		case Addr(r.Addr) != slot:
+			continue
+		case r.Type == elf.R_X86_64_RELATIVE && !r.InFile:
+			return 0, Addr(r.Addend)
+		case r.Type == elf.R_X86_64_RELATIVE && !r.Rel:
+			return 0, Addr(binary.LittleEndian.Uint64(b[:]))
+		case (r.Type == elf.R_X86_64_64 || r.Type == elf.R_X86_64_GLOB_DAT) && r.Addend == 0:
+			return r.Symbol, 0
+		}
+		return 0, 0
+	}
+	if o.moved() {
+		return 0, 0
+	}
+	return 0, Addr(binary.LittleEndian.Uint64(b[:]))
 }
 
-// dynamicSymbol returns the name of dynamic symbol n. ok is false if there is no such symbol.
-func (o *Object) dynamicSymbol(n uint32) (name string, ok bool) {
-	table := o.file.SectionByType(elf.SHT_DYNSYM)
-	for symbol := range o.records(table) {
-		if n == 0 {
-			return o.symbolName(table, symbol), true
-		}
-		n--
+// dynamic returns a dynamic symbol, and the dynamic section's entries; ok is false if there is no such symbol.
+func (o *Object) dynamic(n uint32) (symbol [recordSize]byte, tags map[elf.DynTag]uint64, ok bool) {
+	tags, err := reloc.Dynamic(o.file)
+	if err != nil || n == 0 {
+		return symbol, nil, false
 	}
-	return "", false
+	at := Addr(tags[elf.DT_SYMTAB]) + recordSize*Addr(n)
+	return symbol, tags, o.ReadImage(at, symbol[:]) == recordSize
+}
+
+// symbolSize returns the size of a dynamic symbol, of as much as there may be if it is not known.
+func (o *Object) symbolSize(n uint32) uint64 {
+	symbol, _, ok := o.dynamic(n)
+	if !ok {
+		return maxRead
+	}
+	return binary.LittleEndian.Uint64(symbol[16:])
+}
+
+// dynamicName returns the name of a dynamic symbol, "" if the file does not have it.
+func (o *Object) dynamicName(n uint32) string {
+	symbol, tags, ok := o.dynamic(n)
+	if !ok {
+		return ""
+	}
+	start := uint64(binary.LittleEndian.Uint32(symbol[:]))
+	b := make([]byte, longestName)
+	return firstString(b[:o.ReadImage(Addr(tags[elf.DT_STRTAB]+start), b)])
+}
+
+// longestName is the size of the longest name of a symbol that is read.
+const longestName = 4 << 10
+
+// firstString returns the string that b begins with, "" if it has no end.
+func firstString(b []byte) string {
+	name, _, ended := bytes.Cut(b, []byte{0})
+	if !ended {
+		return ""
+	}
+	return string(name)
 }
 
 // recordSize is the size of an Elf64_Rela, and of an Elf64_Sym.
@@ -112,12 +142,7 @@ func (o *Object) symbolName(table *elf.Section, symbol [recordSize]byte) string 
 	if !hasBytes(names) || names.Flags&elf.SHF_COMPRESSED != 0 || start >= names.FileSize {
 		return ""
 	}
-	const longest = 4 << 10
-	b := make([]byte, min(longest, names.FileSize-start))
+	b := make([]byte, min(longestName, names.FileSize-start))
 	n, _ := o.r.ReadAt(b, int64(names.Offset+start))
-	name, _, ended := bytes.Cut(b[:n], []byte{0})
-	if !ended {
-		return ""
-	}
-	return string(name)
+	return firstString(b[:n])
 }

@@ -102,7 +102,7 @@ func (c *cursor) value(enc PointerEncoding) uint64 {
 // pointer reads an encoded pointer of s. function is the base of
 // DW_EH_PE_funcrel.
 func (c *cursor) pointer(enc PointerEncoding, s *Section, function Addr) Addr {
-	p := c.pointerSlot(enc, s, function)
+	p, _ := c.pointerSlot(enc, s, function)
 	// The slot holds the address of the pointer, as for personality routines in shared objects.
 	if enc&PEIndirect == 0 || c.err != nil {
 		return p
@@ -116,36 +116,51 @@ func (c *cursor) pointer(enc PointerEncoding, s *Section, function Addr) Addr {
 	return 0
 }
 
-// pointerSlot is pointer without following DW_EH_PE_indirect.
-func (c *cursor) pointerSlot(enc PointerEncoding, s *Section, function Addr) Addr {
-	if enc == PEOmit {
-		c.fail(cause(ErrBadEncoding, "pointer encoded as omitted"))
-		return 0
-	}
-	if enc&peRelMask == PEAligned {
-		if enc&peFormatMask != PEAbsPtr {
-			c.fail(cause(ErrBadEncoding, "unknown pointer encoding %#02x", uint8(enc)))
-			return 0
-		}
+// pointerSlot is pointer without following DW_EH_PE_indirect. null reports whether the stored value is 0, which means no
+// pointer whatever it is relative to.
+func (c *cursor) pointerSlot(enc PointerEncoding, s *Section, function Addr) (p Addr, null bool) {
+	var base Addr
+	switch rel := enc & peRelMask; {
+	case rel == 0:
+		return c.absolute(enc, s)
+	case rel == PEAligned && enc&peFormatMask == PEAbsPtr:
 		c.bytes(-(uint64(s.Addr) + uint64(c.pos)) & 7) // alignment counts from the object's address 0, not from the section's beginning
-		return Addr(c.u64())
+		return c.absolute(PEAbsPtr, s)
+	case rel == PEPCRel: // it counts from its own first byte
+		base = s.Addr + Addr(c.pos)
+	case rel == PETextRel:
+		base = s.bases.Text
+	case rel == PEDataRel:
+		base = s.bases.Data
+	case rel == PEFuncRel:
+		base = function
+	case enc == PEOmit:
+		c.fail(cause(ErrBadEncoding, "pointer encoded as omitted"))
+		return 0, false
+	default:
+		c.fail(cause(ErrBadEncoding, "unknown pointer encoding %#02x", uint8(enc)))
+		return 0, false
 	}
-	// A pc-relative pointer counts from its own first byte.
-	at := s.Addr + Addr(c.pos)
 	v := Addr(c.value(enc))
-	// Sums wrap, as the processor's would.
-	switch enc & peRelMask {
-	case 0:
-		return v
-	case PEPCRel:
-		return at + v
-	case PETextRel:
-		return s.bases.Text + v
-	case PEDataRel:
-		return s.bases.Data + v
-	case PEFuncRel:
-		return function + v
+	return base + v, v == 0 // sums wrap, as the processor's would
+}
+
+// absolute reads a pointer that is relative to nothing. If the object may be loaded anywhere, such a pointer leads into the
+// object only where the loader adds the load bias.
+func (c *cursor) absolute(enc PointerEncoding, s *Section) (p Addr, null bool) {
+	if !s.moved {
+		v := c.value(enc)
+		return Addr(v), v == 0
 	}
-	c.fail(cause(ErrBadEncoding, "unknown pointer encoding %#02x", uint8(enc)))
-	return 0
+	var v uint64
+	var biased bool
+	if enc.PointerSize() == 8 {
+		v, biased = c.word()
+	} else {
+		v = c.value(enc)
+	}
+	if v != 0 && !biased {
+		c.fail(cause(ErrUnsupported, "the absolute address %#x in a file that is loaded anywhere", v))
+	}
+	return Addr(v), v == 0 && !biased
 }

@@ -45,23 +45,40 @@ type Section struct {
 
 	file       string // name of the object, for errors
 	debugFrame bool
-	// stopAtZero means that the first zero length ends the section. It is set
-	// if only the start of the section is known; if section headers give its
-	// size, entries after a terminator (left by linkers between the input
-	// sections) count too, as in readelf.
-	stopAtZero bool
-	hdrSize    int64
-	bases      Bases
+	// walked is the size of the part of Data in which entry follows entry; behind it are those that hdr names. The first
+	// zero length ends that part if only its start is known. If section headers give its size, entries after a terminator
+	// (left by linkers between the input sections) count too, as in readelf.
+	walked   int
+	hdr      *ehFrameHdr // nil: none
+	bases    Bases
+	moved    bool      // the object may be loaded at any load bias
+	rewrites []rewrite // what a loader writes of Data
 }
 
 // NewSection makes a section from bytes. src is SourceEHFrame or
 // SourceDebugFrame, file the object's name for error messages.
 func NewSection(file string, src Source, addr Addr, data []byte, bases Bases) *Section {
-	s := &Section{Name: ".eh_frame", Addr: addr, Data: data, file: file, bases: bases}
+	s := &Section{Name: ".eh_frame", Addr: addr, Data: data, walked: len(data), file: file, bases: bases}
 	if src == SourceDebugFrame {
 		s.Name, s.debugFrame = ".debug_frame", true
 	}
 	return s
+}
+
+// section makes a section of memory: of the file's bytes at addr, as a loader leaves them.
+func (o *Object) section(src Source, addr Addr, data []byte) (*Section, error) {
+	rewrites, err := o.loaded(addr, data)
+	if err != nil {
+		return nil, err
+	}
+	s := NewSection(o.name, src, addr, data, o.bases())
+	s.moved, s.rewrites = o.moved(), rewrites
+	return s, nil
+}
+
+// cursor returns a cursor at an offset of the section, which reads up to end.
+func (s *Section) cursor(pos, end int) cursor {
+	return cursor{data: s.Data[:end], pos: pos, rewrites: s.rewrites}
 }
 
 // Source returns which kind of section s is.
@@ -77,7 +94,12 @@ func (s *Section) Size() int64 { return int64(len(s.Data)) }
 
 // HdrSize returns the size of the object's .eh_frame_hdr in bytes, or 0 if it
 // has none or the section is .debug_frame.
-func (s *Section) HdrSize() int64 { return s.hdrSize }
+func (s *Section) HdrSize() int64 {
+	if s.hdr == nil {
+		return 0
+	}
+	return s.hdr.size
+}
 
 // HasFDE reports whether the section holds at least one FDE.
 func (s *Section) HasFDE() bool {

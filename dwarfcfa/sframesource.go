@@ -50,6 +50,8 @@ func (s *sframeSource) span(i int) (span, error) {
 	return span{start: start, end: end, fullEnd: end, offset: f.Offset, pos: i, size: int(min(f.Rows, most)) * perRow}, err
 }
 
+func (s *sframeSource) named(Addr) (uint64, bool) { return 0, false }
+
 func (s *sframeSource) place(sp *span) uint32 { return uint32(sp.pos) }
 
 func (s *sframeSource) again(place uint32) span {
@@ -210,7 +212,7 @@ func (in *Interp) sframeExpr(r sframe.Rule, deref, pushed bool) (ExprID, error) 
 	if deref {
 		raw = append(raw, dwOpDeref)
 	}
-	return in.exprs.intern(raw, pushed)
+	return in.exprs.intern(exprBytes{raw: raw}, pushed)
 }
 
 // sframeCFA converts the rule of a CFA: a register plus an offset, or the word there.
@@ -273,6 +275,13 @@ func (o *Object) sframe() (*sframe.Section, error) {
 	}
 	if data == nil {
 		return nil, nil
+	}
+	rewrites, err := o.loaded(addr, data)
+	if err == nil && len(rewrites) > 0 {
+		err = errLoader
+	}
+	if err != nil {
+		return nil, err
 	}
 	// Rows are decoded function by function, later.
 	s, err := sframe.Parse(uint64(addr), data)

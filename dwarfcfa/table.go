@@ -185,7 +185,7 @@ func findSpans(s tableSource, code codeImage, rep *Report) []span {
 	spans := s.collect(rep)
 	spans = dropEmpty(spans, rep)
 	spans = clipToCode(spans, code, rep)
-	return resolveOverlaps(spans, rep)
+	return resolveOverlaps(s, spans, rep)
 }
 
 // strictError returns the first lost FDE or row that is not compiled as an error.

@@ -5,8 +5,7 @@ package dwarfcfa
 type tableSource interface {
 	// header returns what a Report says of the source.
 	header() sourceHeader
-	// collect returns a span for each function, in the order of the section, which
-	// decides if several begin at one address. It counts entries, and those that it
+	// collect returns a span for each function, in the order of the section. It counts entries, and those that it
 	// leaves out, in rep.
 	collect(rep *Report) []span
 	// place returns a number by which again finds the span.
@@ -18,6 +17,8 @@ type tableSource interface {
 	interpret(sp *span, in *Interp, sink rowSink) error
 	// returnColumn returns the column of rows that has the return address.
 	returnColumn(sp *span) int
+	// named returns the offset of the entry that counts if several begin at start; ok is false if that is the first.
+	named(start Addr) (offset uint64, ok bool)
 	// errorOf adds to an error where it occurred.
 	errorOf(sp *span, err error) *DecodeError
 }
@@ -94,12 +95,14 @@ func (c *cfiSource) span(f *FDE) span {
 	}
 }
 
+func (c *cfiSource) named(start Addr) (uint64, bool) { return c.s.Named(start) }
+
 func (c *cfiSource) place(sp *span) uint32 { return uint32(sp.offset) }
 
 func (c *cfiSource) again(place uint32) span {
 	var f FDE
 	c.entries.pos = int(place)
-	c.entries.next(&f) // collect has read this entry without an error
+	c.entries.entry(&f) // collect has read this entry without an error
 	return c.span(&f)
 }
 

@@ -13,7 +13,7 @@ needs=(
 	debuginfod debuginfod  debuginfod-find debuginfod
 	perf linux-perf  jq jq  less less  man man-db  script bsdutils
 	pfunct pahole  python3 python3  pgrep procps  groff groff-base  zsh zsh  fish fish
-	rpmbuild rpm  dh debhelper  qemu-arm qemu-user  patchelf patchelf  rsync rsync
+	rpmbuild rpm  dh debhelper  qemu-arm qemu-user  patchelf patchelf  rsync rsync  ld.lld lld  mold mold
 )
 missing=()
 for ((i = 0; i < ${#needs[@]}; i += 2)); do

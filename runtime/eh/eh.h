@@ -341,9 +341,9 @@ static inline __attribute__((always_inline)) int ehx_step_(struct ehx_frame *f, 
 
 /* ------------------------------------------------------------------------------- sites.c */
 
-/* ehx_site_ finds the site of a lookup pc in an object's table; with a malformed table it
-   is hand over. */
-void ehx_site_(const struct ehu_object *o, uint64_t lookup_pc, struct ehx_what *is);
+/* ehx_site_ finds the site of a lookup pc in an object's table; with a malformed one, or a personality routine that is no
+   code of an object of table, it is hand over. */
+void ehx_site_(const struct ehu_table *table, const struct ehu_object *o, uint64_t lookup_pc, struct ehx_what *is);
 
 /* ------------------------------------------------------------------------------- types.c */
 

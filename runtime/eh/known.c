@@ -177,7 +177,7 @@ __attribute__((noinline, cold)) void ehx_learn_(struct ehx_what *is, uint64_t pc
     struct ehu_reading reading = ehu_enter_(0);
     const struct ehu_object *o = reading.table ? ehu_find_(reading.table, pc - !exact) : NULL;
     if (o && o->walk && o->exceptions) {
-        ehx_site_(o, pc - !exact, is);
+        ehx_site_(reading.table, o, pc - !exact, is);
         int status = row_at(o, pc, exact);
         if (status == EH_ELF_NO_INFO || status == EH_ELF_NOT_COMPILED || !has_table(pc - !exact))
             is->step.kind = KIND_HAND_OVER;

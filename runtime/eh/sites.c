@@ -105,21 +105,21 @@ static bool calls_us(const struct dl_find_object *in)
     return false;
 }
 
-/* take_personality reads the address of a personality routine, or of the pointer to it, which must lie in an object.
- * AddressSanitizer must not check it: the word may lie between variables. */
-__attribute__((no_sanitize("address"))) static bool take_personality(struct ehx_what *is, const struct ehu_object *o, const uint8_t *p)
+/* take_personality reads the address of a personality routine, which must be code of an object, or of the pointer to it,
+ * which must lie in an object. AddressSanitizer must not check it: the word may lie between variables. */
+__attribute__((no_sanitize("address"))) static bool take_personality(struct ehx_what *is, const struct ehu_table *table, const struct ehu_object *o,
+                                                                     const uint8_t *p)
 {
     struct dl_find_object in;
     uint64_t address = o->bias + u64(p);
-    if (_dl_find_object((void *)(uintptr_t)address, &in) != 0)
-        return false;
     if (u64(p + 8) & INDIRECT) {
-        if ((uint64_t)(uintptr_t)in.dlfo_map_end - address < sizeof address)
+        if (_dl_find_object((void *)(uintptr_t)address, &in) != 0 || (uint64_t)(uintptr_t)in.dlfo_map_end - address < sizeof address)
             return false;
         memcpy(&address, (const void *)(uintptr_t)address, sizeof address);
-        if (_dl_find_object((void *)(uintptr_t)address, &in) != 0)
-            return false;
     }
+    const struct ehu_object *code = ehu_find_(table, address);
+    if (!code || code->eh_elf || _dl_find_object((void *)(uintptr_t)address, &in) != 0)
+        return false;
     is->personality = (ehx_personality *)(uintptr_t)address;
     if (is->personality == ehx_gxx_)
         return true;
@@ -131,7 +131,7 @@ __attribute__((no_sanitize("address"))) static bool take_personality(struct ehx_
     return true;
 }
 
-void ehx_site_(const struct ehu_object *o, uint64_t lookup_pc, struct ehx_what *is)
+void ehx_site_(const struct ehu_table *table, const struct ehu_object *o, uint64_t lookup_pc, struct ehx_what *is)
 {
     uint64_t pc = lookup_pc - o->bias;
     const uint8_t *t = o->sites;
@@ -190,7 +190,7 @@ void ehx_site_(const struct ehu_object *o, uint64_t lookup_pc, struct ehx_what *
         if (which == 0)
             goto bad; /* all of it is to be handed over */
         if (o->bias + start < o->low || length > o->high - (o->bias + start) ||
-            !take_personality(is, o, routine + (which - 1) * PERSONALITY))
+            !take_personality(is, table, o, routine + (which - 1) * PERSONALITY))
             goto bad;
         is->function = o->bias + start;
         is->lsda = lsda != 0 ? o->bias + lsda : 0;

@@ -138,8 +138,9 @@ static int list_object(struct dl_phdr_info *info, size_t size, void *arg)
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
         uint64_t start = info->dlpi_addr + p->p_vaddr;
         if (p->p_type == PT_LOAD && p->p_flags & PF_X && o->num_ranges < MAX_RANGES) {
-            o->low[o->num_ranges] = start;
-            o->high[o->num_ranges++] = start + p->p_memsz;
+            uint64_t end = start + p->p_memsz, code = (uint64_t)(uintptr_t)(info->dlpi_phdr + info->dlpi_phnum);
+            o->low[o->num_ranges] = code > start && code < end ? code : start; /* headers are no code */
+            o->high[o->num_ranges++] = end;
         } else if (p->p_type == PT_NOTE && o->build_id_size == 0 && mapped(info, p)) {
             o->build_id_size = ehu_build_id_((const void *)(uintptr_t)start, p->p_memsz, p->p_align, o->build_id);
         }

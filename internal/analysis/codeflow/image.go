@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/internal/files/elffile"
+	"github.com/ehasm/ehasm/internal/files/reloc"
 )
 
 // Image is an ELF file as loaded at bias 0: its segments with relative relocations applied, and what symbol names say
@@ -93,17 +94,11 @@ func NewImage(r io.ReaderAt) (img *Image, err error) {
 		img.addSymbols(st)
 	}
 	slices.SortStableFunc(img.symbols, func(a, b Symbol) int { return cmp.Compare(a.Addr, b.Addr) })
-	for _, s := range f.Sections {
-		if s.Type == elf.SHT_RELA && s.Flags&elf.SHF_ALLOC != 0 && s.Size <= maxLoad {
-			if d, err := s.Data(); err == nil {
-				img.relocate(d, dyn)
-			}
+	for rel, err := range reloc.All(f) {
+		if err != nil {
+			break
 		}
-		if s.Type == 19 { // SHT_RELR
-			if d, err := s.Data(); err == nil {
-				img.relr(d)
-			}
-		}
+		img.relocate(rel, dyn)
 	}
 	img.plts()
 	img.findForeign()
@@ -196,57 +191,31 @@ func (img *Image) addSymbols(ss []elf.Symbol) {
 	}
 }
 
-func (img *Image) relocate(d []byte, dyn []elf.Symbol) {
-	img.relAt = slices.Grow(img.relAt, len(d)/24)
-	for ; len(d) >= 24; d = d[24:] {
-		off := binary.LittleEndian.Uint64(d)
-		info := binary.LittleEndian.Uint64(d[8:])
-		sym, typ := info>>32, elf.R_X86_64(info&0xffffffff)
-		if sym > 0 && sym <= uint64(len(dyn)) {
-			if neverReturns(dyn[sym-1].Name) {
-				img.noRetGOT[off] = true
-			}
-			if name := dyn[sym-1].Name; name == "error" || name == "error_at_line" {
-				img.exitsGOT[off] = true
-			}
-			continue
+// relocate applies a relative relocation, and notes names and addresses of code.
+func (img *Image) relocate(r reloc.Reloc, dyn []elf.Symbol) {
+	if sym := uint64(r.Symbol); sym > 0 && sym <= uint64(len(dyn)) {
+		name := dyn[sym-1].Name
+		if neverReturns(name) {
+			img.noRetGOT[r.Addr] = true
 		}
-		if typ == elf.R_X86_64_RELATIVE || typ == elf.R_X86_64_IRELATIVE {
-			add := binary.LittleEndian.Uint64(d[16:])
-			if img.Code(add) != nil {
-				img.relText[add] = true
-				img.relAt = append(img.relAt, stored{off, add})
-			}
-			if b := img.at(off, 8); b != nil {
-				binary.LittleEndian.PutUint64(b, add)
-			}
+		if name == "error" || name == "error_at_line" {
+			img.exitsGOT[r.Addr] = true
 		}
+		return
 	}
-}
-
-// relr records the code addresses among the words that a RELR section relocates (gABI, "Relative relocation table");
-// the words hold their values.
-func (img *Image) relr(d []byte) {
-	note := func(at uint64) {
-		if v, ok := img.word(at); ok && img.Code(v) != nil {
-			img.relText[v] = true
-			img.relAt = append(img.relAt, stored{at, v})
-		}
+	if r.Type != elf.R_X86_64_RELATIVE && r.Type != elf.R_X86_64_IRELATIVE {
+		return
 	}
-	var where uint64
-	for ; len(d) >= 8; d = d[8:] {
-		e := binary.LittleEndian.Uint64(d)
-		if e&1 == 0 {
-			note(e)
-			where = e + 8
-			continue
-		}
-		for i := uint64(0); i < 63; i++ {
-			if e>>(i+1)&1 != 0 {
-				note(where + 8*i)
-			}
-		}
-		where += 63 * 8
+	b := img.at(r.Addr, 8)
+	if r.InFile && b != nil {
+		r.Addend = binary.LittleEndian.Uint64(b)
+	}
+	if img.Code(r.Addend) != nil {
+		img.relText[r.Addend] = true
+		img.relAt = append(img.relAt, stored{r.Addr, r.Addend})
+	}
+	if b != nil {
+		binary.LittleEndian.PutUint64(b, r.Addend)
 	}
 }
 

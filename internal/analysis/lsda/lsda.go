@@ -47,7 +47,7 @@ type Action struct {
 // Type is an entry of the type table.
 type Type struct {
 	Any  bool // stored as 0: catch (...)
-	Addr Addr // of the type's description, or of its pointer if the encoding is indirect
+	Addr Addr // 0: known only at run time; else of the type's description, or of its pointer if the encoding is indirect
 }
 
 // ErrLimit is wrapped if an area is larger than any real one.
@@ -62,14 +62,13 @@ const (
 // last, and is not safe for concurrent use.
 type Reader struct {
 	object *dwarfcfa.Object
-	bases  dwarfcfa.Bases
 	bytes  *dwarfcfa.Encoded // of one section
 	names  map[Addr]string   // personality routines by where their pointer is
 }
 
 // NewReader makes a reader for o, which must stay open.
 func NewReader(o *dwarfcfa.Object) *Reader {
-	return &Reader{object: o, bases: o.Bases(), names: make(map[Addr]string)}
+	return &Reader{object: o, names: make(map[Addr]string)}
 }
 
 // Personality returns the name of the CIE's personality routine, which is empty
@@ -79,7 +78,10 @@ func (r *Reader) Personality(c *dwarfcfa.CIE) string {
 	if c.PersonalityEncoding == dwarfcfa.PEOmit {
 		return ""
 	}
-	key := c.Personality<<1 | Addr(c.PersonalityEncoding>>7) // the indirect bit as the lowest: the same address may be a routine or its pointer
+	key := c.Personality << 1 // the lowest bit tells a routine from its pointer
+	if c.PersonalityIndirect {
+		key |= 1
+	}
 	name, ok := r.names[key]
 	if !ok {
 		name = r.object.PersonalityName(c)
@@ -106,15 +108,18 @@ func (r *Reader) Table(f *dwarfcfa.FDE) (*Table, error) {
 // kept.
 func (r *Reader) table(f *dwarfcfa.FDE) (*Table, error) {
 	addr := f.LSDA
+	if addr == 0 {
+		return nil, fmt.Errorf("%w: where it is, is known only at run time", dwarfcfa.ErrUnsupported)
+	}
 	if f.CIE.LSDAEncoding&dwarfcfa.PEIndirect != 0 {
 		return nil, fmt.Errorf("%w: an indirect pointer", dwarfcfa.ErrUnsupported)
 	}
 	if r.bytes == nil || addr < r.bytes.Addr() || addr >= r.bytes.End() {
-		name, start, data, err := r.object.Contents(addr)
+		bytes, err := r.object.Encoded(addr)
 		if err != nil {
 			return nil, err
 		}
-		r.bytes = dwarfcfa.NewEncoded(name, start, data, r.bases)
+		r.bytes = bytes
 	}
 	return Parse(r.bytes, addr, f.Start)
 }
@@ -125,7 +130,11 @@ func Parse(bytes *dwarfcfa.Encoded, addr, function Addr) (*Table, error) {
 	e := bytes.At(addr, bytes.End())
 	t.PadEncoding = dwarfcfa.PointerEncoding(e.U8())
 	if t.PadEncoding != dwarfcfa.PEOmit && e.Err() == nil {
-		t.PadBase, _ = e.Pointer(t.PadEncoding, function)
+		var null bool
+		t.PadBase, null = e.Pointer(t.PadEncoding, function)
+		if null && bytes.Moved() {
+			return nil, fmt.Errorf("%w: landing pads at absolute addresses in a file that is loaded anywhere", dwarfcfa.ErrUnsupported)
+		}
 	}
 	t.TypeEncoding = dwarfcfa.PointerEncoding(e.U8())
 	if t.TypeEncoding != dwarfcfa.PEOmit && e.Err() == nil {
@@ -229,6 +238,9 @@ func (t *Table) typeAt(n int64) (Type, error) {
 	}
 	e := t.bytes.At(t.TypeBase-Addr(n)*Addr(size), t.TypeBase)
 	p, null := e.Pointer(t.TypeEncoding, t.Function)
+	if errors.Is(e.Err(), dwarfcfa.ErrUnsupported) { // e.g. a type of another object, of which the loader knows where it is
+		return Type{}, nil
+	}
 	return Type{Any: null, Addr: p}, e.Err()
 }
 

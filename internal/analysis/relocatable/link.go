@@ -49,7 +49,7 @@ func IsRelocatable(r io.ReaderAt) bool {
 		elf.Type(binary.LittleEndian.Uint16(h[16:])) == elf.ET_REL
 }
 
-// Link returns an ELF image of type ET_DYN with the sections, the symbols and the
+// Link returns an ELF image of type ET_EXEC with the sections, the symbols and the
 // relocated contents of the relocatable object in r, which has size bytes. Addresses
 // and file offsets of the image are the same.
 func Link(r io.ReaderAt, size int64) (image []byte, err error) { return link(r, size, false) }

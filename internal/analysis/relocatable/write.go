@@ -68,7 +68,7 @@ func (l *linker) write() []byte {
 	var head bytes.Buffer
 	put(&head, elf.Header64{
 		Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
-		Type:  uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: uint32(elf.EV_CURRENT),
+		Type:  uint16(elf.ET_EXEC), Machine: uint16(elf.EM_X86_64), Version: uint32(elf.EV_CURRENT),
 		Phoff: 64, Shoff: shoff, Ehsize: 64, Phentsize: 56, Phnum: uint16(len(progs)),
 		Shentsize: 64, Shnum: uint16(len(headers.list)), Shstrndx: uint16(len(headers.list) - 1),
 	})

@@ -86,7 +86,7 @@ func (t *Table) LSDAs() iter.Seq[Addr] {
 
 // Report counts functions that could not be decoded, with reasons.
 type Report struct {
-	BadLSDAs int     // functions whose exception table cannot be read: the personality routine is asked
+	BadLSDAs int     // functions whose exception table cannot be read: the personality routine, or another unwinder, does it
 	Details  []error // one for each of the first maxDetails
 }
 
@@ -116,40 +116,26 @@ func onlyCleanups(name string) bool { return name == "__gcc_personality_v0" }
 // Build makes the table of an object. sections are those that its rows come
 // from; exceptions use only .eh_frame.
 func Build(o *dwarfcfa.Object, sections []*dwarfcfa.Section) (*Table, *Report, error) {
-	b := builder{r: lsda.NewReader(o), index: make(map[Personality]int), rep: &Report{}, t: &Table{}}
-	// Collect the FDEs: those without a personality bound the ranges of the others.
-	var all []extent
-	for _, s := range sections {
-		if s.Source() != dwarfcfa.SourceEHFrame {
-			continue
-		}
-		for e, err := range s.Entries() {
-			if err != nil || e.FDE == nil || e.FDE.Start == e.FDE.End {
-				continue
-			}
-			x := extent{start: e.FDE.Start, end: e.FDE.End}
-			if e.FDE.CIE.PersonalityEncoding != dwarfcfa.PEOmit {
-				f := *e.FDE
-				x.fde = &f
-			}
-			all = append(all, x)
-		}
-	}
-	slices.SortStableFunc(all, func(a, c extent) int { return cmp.Compare(a.start, c.start) })
-	for i, x := range all { // a function ends where the next begins, as a search by start addresses has it
-		if i+1 < len(all) {
-			x.end = min(x.end, all[i+1].start)
-		}
-		if x.fde != nil && x.start < x.end {
+	b := builder{o: o, r: lsda.NewReader(o), index: make(map[Personality]int), rep: &Report{}, t: &Table{}}
+	all, lost := functions(sections)
+	for _, x := range all {
+		if x.fde != nil {
 			b.add(x)
 		}
 	}
-	// Rows of .debug_frame are no use to an exception: there it finds no FDE.
-	for _, s := range sections {
+	var rest []extent
+	for _, s := range sections { // rows of .debug_frame are no use to an exception: there it finds no FDE
 		if s.Source() == dwarfcfa.SourceDebugFrame {
-			b.handOver(s, all)
+			rest, _ = extents(s)
 		}
 	}
+	if lost { // an FDE that cannot be read may be of any code; that may have rows from elsewhere
+		rest = nil
+		for start, end := range o.Code() {
+			rest = append(rest, extent{start: start, end: end})
+		}
+	}
+	b.handOver(rest, all)
 	slices.SortFunc(b.t.Functions, func(a, c Function) int { return cmp.Compare(a.Start, c.Start) })
 	return b.t, b.rep, nil
 }
@@ -157,23 +143,68 @@ func Build(o *dwarfcfa.Object, sections []*dwarfcfa.Section) (*Table, *Report, e
 // extent is the range of an FDE; fde is nil if it has no personality routine.
 type extent struct {
 	start, end Addr
+	offset     uint64 // of the FDE in its section
 	fde        *dwarfcfa.FDE
+}
+
+// functions returns the FDEs that exceptions use, ascending and disjoint. Those without a personality bound the ranges of
+// the others. lost reports whether there are FDEs that cannot be read.
+func functions(sections []*dwarfcfa.Section) (all []extent, lost bool) {
+	for _, s := range sections {
+		if s.Source() != dwarfcfa.SourceEHFrame {
+			continue
+		}
+		found, bad := extents(s)
+		lost = lost || bad
+		for _, x := range found {
+			if n := len(all); n > 0 && all[n-1].start == x.start { // of equal starts one counts, as for rows
+				if offset, ok := s.Named(x.start); ok && offset == x.offset {
+					all[n-1] = x
+				}
+				continue
+			}
+			all = append(all, x)
+		}
+	}
+	for i := range len(all) - 1 { // a function ends where the next begins, as a search by start addresses has it
+		all[i].end = min(all[i].end, all[i+1].start)
+	}
+	return all, lost
+}
+
+// extents returns the FDEs of a section that cover code, ascending by their starts.
+func extents(s *dwarfcfa.Section) (all []extent, lost bool) {
+	for e, err := range s.Entries() {
+		lost = lost || err != nil && !e.IsCIE
+		if err != nil || e.FDE == nil || e.FDE.Start == e.FDE.End {
+			continue
+		}
+		x := extent{start: e.FDE.Start, end: e.FDE.End, offset: e.Offset}
+		if e.FDE.CIE.PersonalityEncoding != dwarfcfa.PEOmit {
+			f := *e.FDE
+			x.fde = &f
+		}
+		all = append(all, x)
+	}
+	slices.SortStableFunc(all, func(a, c extent) int { return cmp.Compare(a.start, c.start) })
+	return all, lost
 }
 
 // builder makes the table of one object.
 type builder struct {
+	o     *dwarfcfa.Object
 	r     *lsda.Reader
 	t     *Table
 	rep   *Report
 	index map[Personality]int // of t.Personalities
 }
 
-// personality returns the number of a CIE's personality routine in the table, and its name; -1 if there are too many.
+// personality returns the number of a CIE's personality routine in the table, and its name; -1 if it cannot be called.
 func (b *builder) personality(c *dwarfcfa.CIE) (int, string) {
-	p := Personality{Addr: c.Personality, Indirect: c.PersonalityEncoding&dwarfcfa.PEIndirect != 0, Name: b.r.Personality(c)}
+	p := Personality{Addr: c.Personality, Indirect: c.PersonalityIndirect, Name: b.r.Personality(c)}
 	i, ok := b.index[p]
 	if !ok {
-		if len(b.t.Personalities) == maxPersonalities {
+		if len(b.t.Personalities) == maxPersonalities || !p.Indirect && !b.isCode(p.Addr) {
 			return -1, ""
 		}
 		i = len(b.t.Personalities)
@@ -188,8 +219,13 @@ func (b *builder) add(x extent) {
 	f := Function{Start: x.start, End: x.end}
 	var name string
 	f.Personality, name = b.personality(x.fde.CIE)
-	// No number is left: another unwinder must do all of it.
-	if f.Personality < 0 {
+	// Another unwinder must do all of it: it knows where the area is.
+	if unknown := x.fde.HasLSDA && x.fde.LSDA == 0; unknown || f.Personality < 0 {
+		if unknown {
+			_, err := b.r.Table(x.fde)
+			b.bad(err)
+		}
+		f.Personality = -1
 		b.t.Functions = append(b.t.Functions, f)
 		return
 	}
@@ -213,6 +249,16 @@ func (b *builder) add(x extent) {
 	}
 	f.Sites = sites
 	b.t.Functions = append(b.t.Functions, f)
+}
+
+// isCode reports whether the object has code at an address.
+func (b *builder) isCode(a Addr) bool {
+	for start, end := range b.o.Code() {
+		if a >= start && a < end {
+			return true
+		}
+	}
+	return false
 }
 
 // bad counts a function whose tables cannot be read.
@@ -337,16 +383,9 @@ func withArgs(s Site, args []dwarfcfa.ArgsSize) iter.Seq[Site] {
 	}
 }
 
-// handOver adds the code that .debug_frame covers and .eh_frame does not: an
+// handOver adds the code of list, which ascends, that .eh_frame does not cover: an
 // exception finds the end of the stack there, while a walk goes on.
-func (b *builder) handOver(s *dwarfcfa.Section, covered []extent) {
-	var debug []extent
-	for e, err := range s.Entries() {
-		if err == nil && e.FDE != nil && e.FDE.Start < e.FDE.End {
-			debug = append(debug, extent{start: e.FDE.Start, end: e.FDE.End})
-		}
-	}
-	slices.SortFunc(debug, func(a, c extent) int { return cmp.Compare(a.start, c.start) })
+func (b *builder) handOver(list, covered []extent) {
 	var at Addr // all below is done
 	add := func(start, end Addr) {
 		if start < end {
@@ -354,7 +393,7 @@ func (b *builder) handOver(s *dwarfcfa.Section, covered []extent) {
 		}
 	}
 	next := 0
-	for _, d := range debug {
+	for _, d := range list {
 		start := max(d.start, at)
 		for next > 0 && covered[next-1].end > start {
 			next--

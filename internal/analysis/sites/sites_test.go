@@ -3,6 +3,7 @@ package sites_test
 import (
 	"bytes"
 	"cmp"
+	"debug/elf"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -157,6 +158,22 @@ func compiled(t *testing.T, flags ...string) []byte {
 	return b
 }
 
+// TestRelocated: a personality routine that only the loader knows is read where the loader writes its address.
+func TestRelocated(t *testing.T) {
+	for _, flags := range []string{"-fuse-ld=bfd", "-fuse-ld=gold", "-fuse-ld=lld"} {
+		table := built(t, compiled(t, "-O2", "-mcmodel=large", "-fno-pic", "-pie", "-Wl,-z,notext", flags))
+		requireSound(t, table)
+		require.Len(t, table.Personalities, 1)
+		p := table.Personalities[0]
+		require.True(t, p.Indirect)
+		require.NotZero(t, p.Addr)
+		require.Equal(t, "__gxx_personality_v0", p.Name)
+		for _, f := range table.Functions {
+			require.NotZero(t, f.LSDA, "%#x", uint64(f.Start))
+		}
+	}
+}
+
 func TestBuild(t *testing.T) {
 	for _, flags := range []string{"-O0", "-O2", "-O2 -no-pie"} {
 		table := built(t, compiled(t, strings.Fields(flags)...))
@@ -200,10 +217,15 @@ func TestHostile(t *testing.T) {
 	require.NoError(t, err)
 	table := built(t, file)
 	require.NotEmpty(t, table.Functions)
-	_, start, data, err := o.Contents(table.Functions[0].LSDA)
+	area, err := o.Encoded(table.Functions[0].LSDA)
 	require.NoError(t, err)
-	at := bytes.Index(file, data)
-	require.Positive(t, at, "exception table at %#x", start)
+	headers, err := elf.NewFile(bytes.NewReader(file))
+	require.NoError(t, err)
+	section := headers.Section(".gcc_except_table")
+	require.EqualValues(t, section.Addr, area.Addr())
+	data, err := section.Data()
+	require.NoError(t, err)
+	at := int(section.Offset)
 	changed := 0
 	cases, err := strconv.ParseUint(cmp.Or(os.Getenv("EHASM_HOSTILE"), "600"), 10, 32)
 	require.NoError(t, err)

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"sort"
 	"unsafe"
+
+	"github.com/ehasm/ehasm/internal/files/reloc"
 )
 
 // ErrNone says that a file has no table, or none that can be read. Open wraps it.
@@ -151,19 +153,9 @@ func textStart(f *elf.File, table *elf.Section, header uint64) uint64 {
 
 // relocated returns the word at an address after relocation at bias 0. value is the word in the file.
 func relocated(f *elf.File, addr, value uint64) uint64 {
-	const relaSize = 24
-	le := binary.LittleEndian
-	room := uint64(maxTable) // of all: there may be thousands of sections of the same bytes
-	for _, s := range f.Sections {
-		if s.Type != elf.SHT_RELA || s.Flags&elf.SHF_ALLOC == 0 || s.Size > room {
-			continue
-		}
-		room -= s.Size
-		b, err := s.Data()
-		for ; err == nil && len(b) >= relaSize; b = b[relaSize:] {
-			if le.Uint64(b) == addr && elf.R_X86_64(le.Uint32(b[8:])) == elf.R_X86_64_RELATIVE {
-				return le.Uint64(b[16:])
-			}
+	for r, err := range reloc.All(f) {
+		if err == nil && r.Addr == addr && r.Type == elf.R_X86_64_RELATIVE && !r.InFile {
+			return r.Addend
 		}
 	}
 	return value

@@ -56,8 +56,8 @@ func pack(fields ...any) []byte {
 
 func pad(b []byte, align int) []byte { return append(b, make([]byte, -len(b)&(align-1))...) }
 
-// ehFrame writes an .eh_frame: DWARF 5, 6.4.1, with the augmentations of the LSB.
-func (e *ELF) ehFrame() []byte {
+// ehFrame writes an .eh_frame at an address: DWARF 5, 6.4.1, with the augmentations of the LSB.
+func (e *ELF) ehFrame(at uint64) []byte {
 	var out []byte
 	entry := func(body []byte) {
 		body = pad(body, 8)
@@ -68,8 +68,8 @@ func (e *ELF) ehFrame() []byte {
 	for i, aug := range []string{"zR\x00", "zRS\x00"} {
 		cieAt[i] = len(out)
 		// version, augmentation, code and data alignment factors 1 and -8, return
-		// address 16, DW_EH_PE_absptr; CFA rsp+16, rip at -8, rbp at -16.
-		entry(pack(uint32(0), uint8(1), []byte(aug), []byte{1, 0x78, 16, 1, 0, 0x0c, 7, 16, 0x90, 1, 0x86, 2}))
+		// address 16, DW_EH_PE_pcrel|sdata8; CFA rsp+16, rip at -8, rbp at -16.
+		entry(pack(uint32(0), uint8(1), []byte(aug), []byte{1, 0x78, 16, 1, 0x1c, 0x0c, 7, 16, 0x90, 1, 0x86, 2}))
 	}
 	for _, f := range e.Funcs {
 		cie := cieAt[0]
@@ -87,7 +87,7 @@ func (e *ELF) ehFrame() []byte {
 			// DW_CFA_def_cfa_expression: breg7 -8, deref, plus_uconst 16
 			insts = []byte{0x0f, 5, 0x77, 0x78, 0x06, 0x23, 16}
 		}
-		entry(pack(uint32(len(out)+4-cie), f.Addr, f.Size, uint8(0), insts))
+		entry(pack(uint32(len(out)+4-cie), f.Addr-(at+uint64(len(out))+8), f.Size, uint8(0), insts))
 	}
 	return append(out, 0, 0, 0, 0)
 }
@@ -114,11 +114,11 @@ func (e *ELF) Bytes() []byte {
 		symtab = append(symtab, pack(uint32(len(strtab)), uint8(0x12), uint8(0), uint16(5), f.Addr, f.Size)...)
 		strtab = append(append(strtab, f.Name...), 0)
 	}
-	frame := e.ehFrame()
 	at := uint64(ehdr + 2*phdr)
 	place := func(b []byte) uint64 { p := at; at += uint64(len(b)+7) &^ 7; return p }
-	noteAt, frameAt, symAt, strAt, namesAt := place(note), place(frame), place(symtab), place(strtab),
-		place([]byte(names))
+	noteAt := place(note)
+	frame := e.ehFrame(at)
+	frameAt, symAt, strAt, namesAt := place(frame), place(symtab), place(strtab), place([]byte(names))
 	shAt := at
 	at += uint64(sections) * shdr
 	if at > e.Off {
