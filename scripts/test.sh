@@ -34,6 +34,7 @@ failures() { # what each failed test wrote, its last 60 lines; of panics and of 
 status=0
 run . || status=1
 run bench || status=1
+run internal/profile/push/servers || status=1
 [ $status -eq 0 ] || failures
 
 echo "== fuzz targets, ${FUZZTIME:=2000x} inputs each"
