@@ -155,6 +155,8 @@ func (o *Object) tryDebugFile(main io.ReaderAt, c candidate) (*elf.File, error) 
 		if _, err = io.Copy(sum, file); err == nil && sum.Sum32() != *c.crc {
 			err = fmt.Errorf("%s: another checksum", c.path)
 		}
+	default:
+		err = fmt.Errorf("%s: no build-id", c.path)
 	}
 	var s *sections
 	if err == nil {
@@ -185,26 +187,31 @@ func openELF(path string) (*os.File, *elf.File, error) {
 	return file, f, nil
 }
 
+// supplement reads .debug_sup: DWARF 5, 7.3.6. Both files have it, with the same checksum; the supplementary one names no file.
+func supplement(f *elf.File) (name string, checksum []byte) {
+	s := f.Section(".debug_sup")
+	if s == nil || s.Type == elf.SHT_NOBITS {
+		return "", nil
+	}
+	b, err := s.Data()
+	if err != nil {
+		return "", nil
+	}
+	c := cursor{b: b, off: min(3, uint64(len(b)))} // version (2 bytes) and flag
+	name = string(c.cstr())
+	return name, c.take(c.uleb())
+}
+
 // openAlt opens the supplementary file that f, at path, names: .gnu_debugaltlink has a
 // name and a build-id, .debug_sup (DWARF 5, 7.3.6) a version, a flag, and the
 // same with the length of the build-id.
 func (o *Object) openAlt(f *elf.File, path string, opt *Options) error {
 	name, id := nameAndRest(f.Section(".gnu_debugaltlink"))
 	if name == "" {
-		s := f.Section(".debug_sup")
-		if s == nil || s.Type == elf.SHT_NOBITS {
-			return nil
-		}
-		b, err := s.Data()
-		if err != nil {
-			return nil
-		}
-		c := cursor{b: b, off: min(3, uint64(len(b)))} // version (2 bytes) and flag
-		name = string(c.cstr())
-		id = c.take(c.uleb())
-		if name == "" {
-			return nil
-		}
+		name, id = supplement(f)
+	}
+	if name == "" {
+		return nil
 	}
 	// gdb looks in the same places.
 	paths := []string{name}
@@ -223,7 +230,11 @@ func (o *Object) openAlt(f *elf.File, path string, opt *Options) error {
 			continue
 		}
 		var s *sections
-		if got, _ := abi.BuildID(file); got == nil || bytes.Equal(got, id) { // a file without a build-id is taken by its name
+		got, _ := abi.BuildID(file)
+		if _, sum := supplement(alt); got == nil {
+			got = sum
+		}
+		if bytes.Equal(got, id) {
 			s, err = loadSections(alt, file, "")
 		}
 		if err != nil || s == nil {

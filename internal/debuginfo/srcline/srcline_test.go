@@ -243,6 +243,9 @@ func TestSeparate(t *testing.T) {
 	other := compile(t, dir, "other", "-O1", "-Wl,--build-id=0x0102030406")
 	_, err = Open(file, Options{Path: stripped, DebugPaths: []string{other}})
 	assert.ErrorIs(t, err, ErrNone, "another build-id")
+	nameless := compile(t, dir, "nameless", "-O1", "-Wl,--build-id=none")
+	_, err = Open(file, Options{Path: stripped, DebugPaths: []string{nameless}})
+	assert.ErrorIs(t, err, ErrNone, "an unknown build-id is not the same")
 
 	// Without build-ids the checksum of the link decides.
 	p = compile(t, dir, "noid", "-O2", "-gdwarf-4", "-Wl,--build-id=none")
@@ -281,9 +284,15 @@ func TestDwz(t *testing.T) {
 	agree(t, open(t, p, Options{}), addrs, want, symbols)
 
 	require.NoError(t, os.Rename(filepath.Join(dir, "common.debug"), filepath.Join(dir, "elsewhere")))
-	o := open(t, p, Options{})
-	assert.ErrorContains(t, o.Err(), "common.debug not found")
-	assert.NotEmpty(t, o.Lookup(addrs[0], both))
+	missing := func() {
+		t.Helper()
+		o := open(t, p, Options{})
+		assert.ErrorContains(t, o.Err(), "common.debug not found")
+		assert.NotEmpty(t, o.Lookup(addrs[0], both))
+	}
+	missing()
+	run(t, dir, "objcopy", "--remove-section=.note.gnu.build-id", "elsewhere", "common.debug")
+	missing() // which of the files of this name it is, nothing says
 }
 
 // TestParallel drops tables while others use them.
