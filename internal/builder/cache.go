@@ -14,14 +14,15 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/preload"
 	"github.com/ehasm/ehasm/internal/files/shown"
 	"github.com/ehasm/ehasm/internal/files/trust"
 )
 
-// The cache holds an eh_elf per build-id, whatever the name of the object. For objects
-// without a build-id it holds one per abi.TableKey. It is one of the places where libehunwind looks.
+// The cache holds an eh_elf per build-id, whatever the name of the object. Objects without a
+// build-id, or with a build-id that another object has, too, have one per abi.TableKey. It is one of the places where libehunwind looks.
 
 // ErrNoKey says why an object cannot go into the cache.
 var ErrNoKey = errors.New("neither a build-id nor an .eh_frame_hdr to find it by in the cache; 'ehasm build' puts its eh_elf beside it")
@@ -110,31 +111,32 @@ func CacheNames(ctx context.Context, paths []string) (map[string]bool, error) {
 // addNames adds the names of inputs.
 func addNames(names map[string]bool, inputs []*find.Input) error {
 	for _, in := range inputs {
-		name, err := cacheNameOf(in)
+		list, err := namesOf(in)
 		if err != nil {
 			return fmt.Errorf("%s: %w", shown.Name(in.Names[0].Path), err)
 		}
-		names[name] = true
+		for _, name := range list {
+			names[name] = true
+		}
 	}
 	return nil
 }
 
-// cacheNameOf returns the name of an object's eh_elf; "": it has none.
-func cacheNameOf(in *find.Input) (string, error) {
+// namesOf is NamesOf for an input.
+func namesOf(in *find.Input) ([]string, error) {
 	r, size, done, err := in.Open()
 	if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
-		return "", nil
+		return nil, nil
 	}
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer done()
 	object, err := dwarfcfa.NewObject(in.Names[0].Path, r, size)
 	if err != nil { // it is not compiled either
-		return "", nil
+		return nil, nil
 	}
-	name, _ := nameOf(object) // "" without a key
-	return name, nil
+	return NamesOf(object), nil
 }
 
 // CacheName returns the path, relative to the cache folder, of the eh_elf for a
@@ -152,16 +154,15 @@ func cacheName(key []byte, kind string) string {
 	return filepath.Join(id[:2], id[2:]+kind+abi.Suffix)
 }
 
-// nameOf returns the path, relative to the cache folder, of the eh_elf of an object.
-func nameOf(o *dwarfcfa.Object) (string, error) {
-	if id := o.BuildID(); len(id) > 0 {
-		return CacheName(id)
+// NamesOf returns the paths, relative to the cache folder, at which the eh_elf of an object may be; none: it cannot be there.
+func NamesOf(o *dwarfcfa.Object) (names []string) {
+	if name, err := CacheName(o.BuildID()); err == nil {
+		names = append(names, name)
 	}
-	key, err := abi.TableKey(o.File())
-	if err != nil {
-		return "", ErrNoKey
+	if key, err := abi.TableKey(o.File()); err == nil {
+		names = append(names, cacheName(binary.BigEndian.AppendUint64(nil, key), ".table"))
 	}
-	return cacheName(binary.BigEndian.AppendUint64(nil, key), ".table"), nil
+	return names
 }
 
 // NewCacheJobs makes a job for every input; the build-id, read later, gives the
@@ -177,12 +178,27 @@ func NewCacheJobs(inputs []*find.Input) []*Job {
 
 // intoCache gives the job its target.
 func (j *Job) intoCache(cache string, o *dwarfcfa.Object) error {
-	name, err := nameOf(o)
-	if err != nil {
-		return err
+	names := NamesOf(o)
+	if len(names) == 0 {
+		return ErrNoKey
+	}
+	name := names[0]
+	if len(names) > 1 && ofOther(filepath.Join(cache, name), o) {
+		name = names[1]
 	}
 	j.Target, j.inCache = filepath.Join(cache, name), name
 	return nil
+}
+
+// ofOther reports whether a file is the eh_elf of another object with the build-id of o, which may be in use, too.
+func ofOther(path string, o *dwarfcfa.Object) bool {
+	f, err := trust.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := elfout.ReadInfo(f)
+	return err == nil && len(info.Note.Content) > 0 && info.Note.Check(o.File()) != nil
 }
 
 // Fill builds the eh_elfs that the cache of opt lacks, for the paths and for what from adds to them. Files that cannot

@@ -58,12 +58,12 @@ struct key {
     const char *kind; /* follows them in the name */
 };
 
-static struct key key_of(const struct ehu_wanted *w)
+static struct key key_of(const struct ehu_wanted *w, bool by_table)
 {
     struct key k = {.size = w->build_id_size, .kind = ""};
     memcpy(k.bytes, w->build_id, w->build_id_size);
-    if (k.size == 0 && ehu_table_key_(w->bias, w->headers, k.bytes)) {
-        k.size = TABLE_KEY;
+    if (by_table) {
+        k.size = ehu_table_key_(w->bias, w->headers, k.bytes) ? TABLE_KEY : 0;
         k.kind = ".table";
     }
     return k;
@@ -114,8 +114,11 @@ void ehu_search_(const struct ehu_wanted *w, bool secure, take_fn *take, void *a
             return;
         p = *end ? end + 1 : NULL;
     }
-    struct key k = key_of(w);
-    if (!secure && (xdg_cache ? in_cache(xdg_cache, "", &k, take, arg) : home && in_cache(home, "/.cache", &k, take, arg)))
-        return;
-    in_cache(SYSTEM_CACHES, "", &k, take, arg);
+    for (int by_table = 0; by_table < 2; by_table++) {
+        struct key k = key_of(w, by_table);
+        if (!secure && (xdg_cache ? in_cache(xdg_cache, "", &k, take, arg) : home && in_cache(home, "/.cache", &k, take, arg)))
+            return;
+        if (in_cache(SYSTEM_CACHES, "", &k, take, arg))
+            return;
+    }
 }

@@ -64,6 +64,13 @@ __asm__(".text\n"
         "  .uleb128 .Lfirst - calls, .Lafter - .Lfirst, 0, 0\n"
         ".Lend: .text\n");
 
+#ifdef MORE
+extern "C" int more(int x) { return x + 1; }
+#endif
+#ifdef STILL_MORE
+extern "C" int still_more(int x) { return x + 2; }
+#endif
+
 #ifndef PLUGIN
 static void copy(const char *to, const char *from)
 {

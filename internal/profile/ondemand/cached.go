@@ -14,16 +14,20 @@ import (
 	"github.com/ehasm/ehasm/internal/files/trust"
 )
 
-// cached returns the eh_elf of an object with a build-id from the user's cache, or from the system's.
+// cached returns the eh_elf of an object from the user's cache, or from the system's.
 func cached(object *dwarfcfa.Object) (image []byte, info elfout.Info, ok bool) {
-	if image, info, ok = readCached(cachePath(object.BuildID()), object); ok {
-		return image, info, ok
+	folders := []string{builder.SystemCache}
+	if user, err := builder.CacheFolder(os.Getenv); err == nil {
+		folders = []string{user, builder.SystemCache}
 	}
-	name, err := builder.CacheName(object.BuildID())
-	if err != nil {
-		return nil, elfout.Info{}, false
+	for _, folder := range folders {
+		for _, name := range builder.NamesOf(object) {
+			if image, info, ok = readCached(filepath.Join(folder, name), object); ok {
+				return image, info, ok
+			}
+		}
 	}
-	return readCached(filepath.Join(builder.SystemCache, name), object)
+	return nil, elfout.Info{}, false
 }
 
 // cachePath returns the path of the cached eh_elf for a build-id, or "" if it
@@ -43,9 +47,6 @@ func cachePath(buildID []byte) string {
 // readCached reads an eh_elf of the cache if no other user can have written it and it was made from the object.
 func readCached(path string, object *dwarfcfa.Object) ([]byte, elfout.Info, bool) {
 	none := elfout.Info{}
-	if path == "" {
-		return nil, none, false
-	}
 	f, err := trust.Open(path) // its code is run
 	if err != nil {
 		return nil, none, false
