@@ -1,10 +1,9 @@
 #!/bin/bash
 # What libehunwind is not to break at: runtime/stress/run.sh [SECONDS [FILES]]. Signals at HZ (20000)
 # for SECONDS (600) in all, under the preload and with the library linked, also with TSan, and in
-# a program whose functions note the stack that is to be found (storm.cc); FILES (100000) damaged
-# eh_elfs through the C loader under ASan and UBSan; for SECONDS, a program under record --alloc
-# that must do what it does alone (allocating.cc), and FILES/5 damaged regions. One line per run;
-# the exit status is 1 if one ends badly.
+# a program whose functions note the stack that is to be found (storm.cc); and
+# FILES (100000) damaged eh_elfs through the C loader under ASan and UBSan. One line per run; the
+# exit status is 1 if one ends badly.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
@@ -21,7 +20,6 @@ sources=$(ls runtime/src/*.c runtime/src/*.S)
 # shellcheck disable=SC2086
 g++ -std=c++17 -O2 $warnings -o "$out/signals" runtime/stress/signals.cc -pthread &&
 	g++ -std=c++17 -O2 -DDIRECT $warnings -o "$out/signals-direct" runtime/stress/signals.cc "$out/lib/libehunwind.a" -pthread &&
-	g++ -std=c++17 -O2 $warnings -Wno-clobbered -Wno-cast-function-type -o "$out/allocating" runtime/stress/allocating.cc -pthread &&
 	g++ -std=c++17 -O2 -fno-plt $warnings -o "$out/storm" runtime/stress/storm.cc "$out/lib/libehunwind.a" -pthread &&
 	make -s -C runtime OUT="$out/tsan" CFLAGS="-O1 -g -fsanitize=thread" "$out/tsan/libehunwind.a" &&
 	g++ -std=c++17 -O1 -fsanitize=thread -DDIRECT $warnings -o "$out/signals-tsan" runtime/stress/signals.cc "$out/tsan/libehunwind.a" -pthread &&
@@ -58,30 +56,4 @@ done
 run "damaged eh_elfs, trees" "$out/loader" "$out/eh/signals.eh_elf.so" $((files / 2)) 1
 run "damaged eh_elfs, packed" "$out/loader" "$out/packed/signals.eh_elf.so" $((files - files / 2)) 2
 run "corrupt stacks, UBSan" "$out/corrupt" $((files / 10))
-
-# recorded MODE ROUNDS compares what came of a mode, and the bytes, with the program alone.
-recorded() {
-	local plain rc said
-	plain=$("$out/allocating" "$1" "$2" 2>/dev/null)
-	rc=$?
-	said=$(env XDG_CACHE_HOME="$out/cache" EHASM_RECORD_LIBRARY="$out/lib/libehunwind-record.so" timeout -k 10 300 \
-		"$out/ehasm" record --alloc=total --alloc-period 2K -o "$out/recorded.folded" "$out/allocating" "$1" "$2" 2>"$out/recorded.err")
-	local got=$? bytes
-	bytes=$(sed -n 's/^bytes //p' "$out/recorded.err")
-	if [ $rc -ne $got ] || [ "$plain" != "$said" ] ||
-		! awk -v want="$bytes" '{ sum += $NF } END { exit !(sum > 0.97 * want && sum < 1.03 * want) }' "$out/recorded.folded"; then
-		echo "FAILED with status $got, alone $rc: recorded, $1: $said"
-		tail -n 5 "$out/recorded.err"
-		status=1
-	fi
-}
-
-kinds="throwing cancelling forking spawning loading dropping confining switching interrupting crowding closing calculating sealing limiting kinds ending"
-n=0 begin=$SECONDS
-while [ $((SECONDS - begin)) -lt "$seconds" ]; do
-	for kind in $kinds; do recorded "$kind" $((n % 8 + 1)); done
-	n=$((n + 1))
-done
-echo "recorded: $n times each of: $kinds"
-run "damaged regions" env EHASM_REGIONS=$((files / 5)) go test ./internal/profile/record -count=1 -timeout 1h -run TestRegionMutated
 exit $status
