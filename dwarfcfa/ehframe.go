@@ -1,6 +1,7 @@
 package dwarfcfa
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
@@ -37,26 +38,30 @@ func (o *Object) ehFrame() (*Section, error) {
 // searched makes the section of the first size bytes of data, which are .eh_frame at addr, and of the entries behind them
 // that the table of .eh_frame_hdr names. hdr may be nil.
 func (o *Object) searched(addr Addr, data []byte, size int, hdr *ehFrameHdr) (*Section, error) {
+	beyond := false
+	for fde := range hdr.fdes() {
+		beyond = beyond || fde >= addr && fde-addr >= Addr(size)
+	}
+	if beyond && len(data) == size { // what follows the section in memory counts, too
+		more, err := o.toSegmentEnd(addr)
+		if err != nil {
+			return nil, err
+		}
+		data = append(data, more[min(size, len(more)):]...)
+	}
 	end := size
 	for fde := range hdr.fdes() {
-		if fde < addr || fde-addr < Addr(end) {
-			continue
-		}
-		if len(data) == size { // of a section; what follows it in memory counts, too
-			more, err := o.toSegmentEnd(addr)
-			if err != nil {
-				return nil, err
-			}
-			data = append(data, more[min(size, len(more)):]...)
-		}
-		if fde-addr < Addr(len(data)) {
+		if fde-addr >= Addr(end) && fde-addr < Addr(len(data)) {
 			s := Section{Data: data}
 			if h, err := s.header(int(fde - addr)); err == nil {
 				end = h.end
 			}
 		}
 	}
-	s, err := o.section(SourceEHFrame, addr, slices.Clone(data[:end]))
+	if end < len(data) {
+		data = bytes.Clone(data[:end]) // the rest of the segment is not kept
+	}
+	s, err := o.section(SourceEHFrame, addr, data)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +131,7 @@ func (o *Object) readHdr(h *ehFrameHdr) error {
 	if h.size > maxRead {
 		return cause(ErrUnsupported, "%#x bytes", h.size)
 	}
-	data := make([]byte, h.size)
+	data := make([]byte, min(h.size, o.size))
 	data = data[:o.ReadImage(h.addr, data)]
 	s, err := o.section(SourceEHFrame, h.addr, data)
 	if err != nil {

@@ -101,6 +101,7 @@ func TestNamedFDEs(t *testing.T) {
 		between []byte
 		elf     testELF
 		cut     bool   // the section ends before what lies between
+		far     bool   // the table names a third one far away
 		move    int    // added to the second FDE's address in the table
 		lost    string // "": both FDEs have rows
 	}{
@@ -110,12 +111,16 @@ func TestNamedFDEs(t *testing.T) {
 		{name: "behind the section", between: bytes.Repeat([]byte{0xf7}, 20), cut: true},
 		{name: "inside an FDE", between: make([]byte, 4), elf: testELF{noSections: true}, move: -20, lost: ""},
 		{name: "outside of the file", between: make([]byte, 4), elf: testELF{noSections: true}, move: 1 << 20, lost: "outside the section"},
+		{name: "behind the section, and outside of the file", between: bytes.Repeat([]byte{0xf7}, 20), cut: true, far: true},
 		{name: "before the section", between: make([]byte, 4), elf: testELF{noSections: true}, move: -0x200, lost: "outside the section"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			frame, offsets := two(tc.between)
 			e := tc.elf
 			e.ehFrame, e.table = frame, [][2]int{{elfText, elfEHFrame + offsets[0]}, {elfText + 0x20, elfEHFrame + offsets[1] + tc.move}}
+			if tc.far {
+				e.table = append(e.table[1:], [2]int{elfText + 0x40, 1 << 20})
+			}
 			if tc.cut {
 				e.ehFrame, e.behind = frame[:offsets[1]-len(tc.between)], frame[offsets[1]-len(tc.between):]
 			}
@@ -134,7 +139,7 @@ func TestNamedFDEs(t *testing.T) {
 				return
 			}
 			assert.Equal(t, 2, rep.FDEs-rep.Lost)
-			assert.Equal(t, len(tc.between) > 4 && !tc.cut, rep.Lost > 0, "bytes of which nothing says that they are no entry")
+			assert.Equal(t, len(tc.between) > 4 && !tc.cut || tc.far, rep.Lost > 0, "bytes of which nothing says that they are no entry")
 			assert.Len(t, table.Ranges, 4)
 			lazy, err := NewLazyTable(o, SourceAuto)
 			require.NoError(t, err)

@@ -33,6 +33,8 @@ int main(int argc, char **argv)
         memcpy(whole + HEADER + i * PERSONALITY, &address, 8);
         memcpy(whole + HEADER + i * PERSONALITY + 8, &flags, 8);
     }
+    struct ehu_object code = {.low = (uint64_t)(uintptr_t)routine, .high = (uint64_t)(uintptr_t)routine + 1};
+    struct ehu_table table = {.n = 1, .object = &code};
     unsigned long kinds[8] = {0}, cases = strtoul(argv[2], NULL, 10);
     for (unsigned long c = 0; c < cases; c++) {
         size_t size = next(8) == 0 ? next(n + 1) : n, damaged = c == 0 ? 0 : 1 + next(16);
@@ -49,7 +51,7 @@ int main(int argc, char **argv)
             uint64_t group = u32(whole + HEADER + personalities * PERSONALITY + next(groups) * GROUP);
             uint64_t pc = bias + base + group + next(next(4) ? 512 : 1 << 16);
             struct ehx_what is = {0};
-            ehx_site_(&o, pc, &is);
+            ehx_site_(&table, &o, pc, &is);
             kinds[is.step.kind & 7]++;
             unsigned kind = ehx_kind_(&is.step);
             uint64_t pad = ehx_pad_(is.pad);

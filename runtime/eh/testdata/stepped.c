@@ -26,7 +26,7 @@ const uint64_t *ehx_loads_ = &loads_word, *ehx_entry_loads_ = &loads_word;
 const uint32_t *ehx_loaded_ = &loaded_word;
 _Atomic uint64_t ehx_table_loads_ = 7;
 ehx_personality *ehx_gxx_ = (ehx_personality *)8;
-void ehx_site_(const struct ehu_object *o, uint64_t pc, struct ehx_what *is) { (void)o, (void)pc, (void)is; }
+void ehx_site_(const struct ehu_table *t, const struct ehu_object *o, uint64_t pc, struct ehx_what *is) { (void)t, (void)o, (void)pc, (void)is; }
 bool ehx_is_pointer_(uint64_t type) { return (void)type, false; }
 enum ehx_verdict ehx_recall_(struct ehx_exception *e, uint64_t type, uint64_t place, uint64_t loads)
 {
