@@ -9,203 +9,175 @@ import (
 	"github.com/ehasm/ehasm/internal/profile/labels"
 
 	"github.com/google/pprof/profile"
-	"go.opentelemetry.io/collector/pdata/pcommon"
-	"go.opentelemetry.io/collector/pdata/pprofile"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // This file turns pprof profiles into OpenTelemetry's: a dictionary of strings, functions,
-// mappings, locations and stacks, and samples that refer to it by index.
+// mappings, locations and stacks, and samples that refer to it by index. Numbers of fields are those
+// of opentelemetry/proto/profiles/v1development/profiles.proto.
+
+// Tables of the dictionary: fields of ProfilesDictionary.
+const (
+	tableMapping protowire.Number = iota + 1
+	tableLocation
+	tableFunction
+	tableLink
+	tableString
+	tableAttribute
+	tableStack
+)
+
+// otlp is the dictionary of a request.
+type otlp struct {
+	dictionary message                // the entries of all tables, as they come
+	size       [tableStack + 1]uint64 // of each table
+	index      map[entry]uint64
+}
+
+// entry is an entry of a table, as it is encoded.
+type entry struct {
+	table protowire.Number
+	text  string
+}
+
+// add returns the index of an entry in its table.
+func (o *otlp) add(table protowire.Number, m message) uint64 {
+	e := entry{table, string(m)}
+	i, ok := o.index[e]
+	if !ok {
+		i = o.size[table]
+		o.size[table]++
+		o.index[e] = i
+		o.dictionary = o.dictionary.part(table, m)
+	}
+	return i
+}
+
+// text returns the index of a string.
+func (o *otlp) text(s string) uint64 { return o.add(tableString, message(s)) }
 
 // otlpBody returns an ExportProfilesServiceRequest: opentelemetry/proto/collector/profiles of
-// OpenTelemetry's protocol, whose fields are those of ProfilesData.
+// OpenTelemetry's protocol. It has one profile for each value type of the pprof.
 func otlpBody(p *Profile) ([]byte, error) {
 	in, err := p.parse()
 	if err != nil {
 		return nil, err
 	}
-	return (&pprofile.ProtoMarshaler{}).MarshalProfiles(otlpProfiles(p, in))
-}
-
-// otlp turns a pprof profile into one of OpenTelemetry. The first entry of its
-// tables means none.
-type otlp struct {
-	dictionary pprofile.ProfilesDictionary
-	// The maps tell which entries are in the dictionary already: by text, by pprof's id, by name
-	// and value.
-	strings    map[string]int32
-	functions  map[uint64]int32
-	mappings   map[uint64]int32
-	locations  map[uint64]int32
-	attributes map[[2]string]int32
-}
-
-// otlpProfiles returns the profiles, one for each value type of the pprof.
-func otlpProfiles(p *Profile, in *profile.Profile) pprofile.Profiles {
-	out := pprofile.NewProfiles()
-	o := &otlp{dictionary: out.Dictionary(), strings: make(map[string]int32), functions: make(map[uint64]int32),
-		mappings: make(map[uint64]int32), locations: make(map[uint64]int32), attributes: make(map[[2]string]int32)}
+	o := &otlp{index: make(map[entry]uint64)}
 	// Entry 0 of each table is empty: references of 0 mean none.
-	o.text("")
-	o.dictionary.MappingTable().AppendEmpty()
-	o.dictionary.LocationTable().AppendEmpty()
-	o.dictionary.FunctionTable().AppendEmpty()
-	o.dictionary.LinkTable().AppendEmpty()
-	o.dictionary.StackTable().AppendEmpty()
-	o.dictionary.AttributeTable().AppendEmpty()
-	resource := out.ResourceProfiles().AppendEmpty()
-	// The resource is the profiled service, with the labels of the command line.
-	resource.Resource().Attributes().PutStr("service.name", p.Name)
-	for _, k := range slices.Sorted(maps.Keys(p.Labels)) {
-		resource.Resource().Attributes().PutStr(k, p.Labels[k])
+	for table := tableMapping; table <= tableStack; table++ {
+		o.add(table, nil)
 	}
-	scope := resource.ScopeProfiles().AppendEmpty()
-	scope.Scope().SetName("ehasm")
-	// Stacks are the same for all value types.
-	stacks := make([]int32, len(in.Sample))
+	locations := make(map[uint64]uint64)
+	for _, l := range in.Location {
+		locations[l.ID] = o.location(l)
+	}
+	// The resource is the profiled service, with the labels of the command line.
+	resource := map[string]string{"service.name": p.Name}
+	maps.Copy(resource, p.Labels)
+	// Stacks and attributes are the same for all value types.
+	samples := make([]message, len(in.Sample))
 	for i, s := range in.Sample {
-		stacks[i] = o.stack(s)
 		// Host names are the resource's, not each sample's.
 		for _, host := range s.Label[labels.HostName] {
-			resource.Resource().Attributes().PutStr(labels.HostName, host)
+			resource[labels.HostName] = host
 		}
 		delete(s.Label, labels.HostName)
+		samples[i] = o.sample(s, locations)
 	}
-	for i, kind := range in.SampleType {
-		profile := scope.Profiles().AppendEmpty()
-		// Each profile has a random id.
-		var id pprofile.ProfileID
-		rand.Read(id[:])
-		profile.SetProfileID(id)
-		profile.SetTime(pcommon.NewTimestampFromTime(p.Start))
-		// Clocks may be set back.
-		profile.SetDurationNano(uint64(max(0, p.End.Sub(p.Start))))
-		o.valueType(profile.SampleType(), kind)
-		if in.PeriodType != nil {
-			o.valueType(profile.PeriodType(), in.PeriodType)
-			profile.SetPeriod(in.Period)
-		}
-		for j, s := range in.Sample {
-			sample := profile.Samples().AppendEmpty()
-			sample.SetStackIndex(stacks[j])
-			sample.Values().Append(s.Value[i])
-			// Sorted: the order of a map changes.
-			for _, k := range slices.Sorted(maps.Keys(s.Label)) {
-				for _, v := range s.Label[k] {
-					sample.AttributeIndices().Append(o.attribute(k, v))
-				}
-			}
-		}
+	var attributes, profiles message
+	for _, k := range slices.Sorted(maps.Keys(resource)) {
+		attributes = attributes.part(1, message(nil).text(1, k).part(2, message(nil).text(1, resource[k])))
 	}
-	return out
+	scope := message(nil).part(1, message(nil).text(1, "ehasm"))
+	for i := range in.SampleType {
+		scope = scope.part(2, o.profile(p, in, i, samples))
+	}
+	profiles = profiles.part(1, attributes).part(2, scope)
+	return message(nil).part(1, profiles).part(2, o.dictionary), nil
 }
 
-// valueType sets a type and its unit, such as cpu in nanoseconds.
-func (o *otlp) valueType(to pprofile.ValueType, from *profile.ValueType) {
-	to.SetTypeStrindex(o.text(from.Type))
-	to.SetUnitStrindex(o.text(from.Unit))
+// profile returns the profile of a value type.
+func (o *otlp) profile(p *Profile, in *profile.Profile, kind int, samples []message) message {
+	m := message(nil).part(1, o.valueType(in.SampleType[kind]))
+	for i, s := range in.Sample {
+		m = m.part(2, slices.Concat(samples[i], message(nil).packed(4, uint64(s.Value[kind]))))
+	}
+	m = protowire.AppendFixed64(protowire.AppendTag(m, 3, protowire.Fixed64Type), uint64(p.Start.UnixNano()))
+	// Clocks may be set back.
+	m = m.number(4, uint64(max(0, p.End.Sub(p.Start))))
+	if in.PeriodType != nil {
+		m = m.part(5, o.valueType(in.PeriodType)).number(6, uint64(in.Period))
+	}
+	// Each profile has a random id.
+	id := make(message, 16)
+	rand.Read(id)
+	return m.part(7, id)
 }
 
-// text returns the index of a string in the dictionary.
-func (o *otlp) text(s string) int32 {
-	i, ok := o.strings[s]
-	if !ok {
-		i = int32(o.dictionary.StringTable().Len())
-		o.dictionary.StringTable().Append(s)
-		o.strings[s] = i
+// sample returns a Sample without values.
+func (o *otlp) sample(s *profile.Sample, locations map[uint64]uint64) message {
+	// Innermost frame first.
+	stack := make([]uint64, len(s.Location))
+	for i, l := range s.Location {
+		stack[i] = locations[l.ID]
 	}
-	return i
+	var attributes []uint64
+	// Sorted: the order of a map changes.
+	for _, k := range slices.Sorted(maps.Keys(s.Label)) {
+		for _, v := range s.Label[k] {
+			attributes = append(attributes, o.attribute(k, v))
+		}
+	}
+	return message(nil).number(1, o.add(tableStack, message(nil).packed(1, stack...))).packed(2, attributes...)
+}
+
+// valueType returns a type and its unit, such as cpu in nanoseconds.
+func (o *otlp) valueType(of *profile.ValueType) message {
+	return message(nil).number(1, o.text(of.Type)).number(2, o.text(of.Unit))
 }
 
 // attribute returns the index of an attribute. OpenTelemetry's name stands for the label's, and
 // numbers are numbers.
-func (o *otlp) attribute(key, value string) int32 {
-	k := [2]string{key, value}
-	i, ok := o.attributes[k]
-	if !ok {
-		i = int32(o.dictionary.AttributeTable().Len())
-		a := o.dictionary.AttributeTable().AppendEmpty()
-		name, number := labels.Convention(key)
-		a.SetKeyStrindex(o.text(name))
-		a.Value().SetStr(value)
-		if n, err := strconv.ParseInt(value, 10, 64); number && err == nil {
-			a.Value().SetInt(n)
-		}
-		o.attributes[k] = i
+func (o *otlp) attribute(key, value string) uint64 {
+	name, number := labels.Convention(key)
+	of := message(nil).text(1, value) // AnyValue.string_value
+	if n, err := strconv.ParseInt(value, 10, 64); number && err == nil {
+		// int_value, which is written even if it is 0: one value must be there.
+		of = protowire.AppendVarint(protowire.AppendTag(nil, 3, protowire.VarintType), uint64(n))
 	}
-	return i
-}
-
-// stack adds a sample's stack, innermost frame first.
-func (o *otlp) stack(s *profile.Sample) int32 {
-	i := int32(o.dictionary.StackTable().Len())
-	stack := o.dictionary.StackTable().AppendEmpty()
-	for _, l := range s.Location {
-		stack.LocationIndices().Append(o.location(l))
-	}
-	return i
+	return o.add(tableAttribute, message(nil).number(1, o.text(name)).part(2, of))
 }
 
 // location returns the index of a location, with the functions inlined there.
-func (o *otlp) location(l *profile.Location) int32 {
-	if i, ok := o.locations[l.ID]; ok {
-		return i
-	}
-	mapping := o.mapping(l.Mapping)
-	var functions []int32
+func (o *otlp) location(l *profile.Location) uint64 {
+	m := message(nil).number(1, o.mapping(l.Mapping)).number(2, l.Address)
 	for _, line := range l.Line {
-		functions = append(functions, o.function(line.Function))
+		m = m.part(3, message(nil).number(1, o.function(line.Function)).number(2, uint64(line.Line)))
 	}
-	i := int32(o.dictionary.LocationTable().Len())
-	to := o.dictionary.LocationTable().AppendEmpty()
-	to.SetAddress(l.Address)
-	to.SetMappingIndex(mapping)
-	for k, line := range l.Line {
-		at := to.Lines().AppendEmpty()
-		at.SetFunctionIndex(functions[k])
-		at.SetLine(line.Line)
-	}
-	o.locations[l.ID] = i
-	return i
+	return o.add(tableLocation, m)
 }
 
 // function returns the index of a function; 0 for none.
-func (o *otlp) function(f *profile.Function) int32 {
+func (o *otlp) function(f *profile.Function) uint64 {
 	if f == nil {
 		return 0
 	}
-	if i, ok := o.functions[f.ID]; ok {
-		return i
-	}
-	i := int32(o.dictionary.FunctionTable().Len())
-	to := o.dictionary.FunctionTable().AppendEmpty()
-	to.SetNameStrindex(o.text(f.Name))
-	to.SetSystemNameStrindex(o.text(f.SystemName))
-	to.SetFilenameStrindex(o.text(f.Filename))
-	to.SetStartLine(f.StartLine)
-	o.functions[f.ID] = i
-	return i
+	return o.add(tableFunction, message(nil).number(1, o.text(f.Name)).number(2, o.text(f.SystemName)).
+		number(3, o.text(f.Filename)).number(4, uint64(f.StartLine)))
 }
 
 // buildID is the attribute for the note of GNU ld in OpenTelemetry's conventions.
 const buildID = "process.executable.build_id.gnu"
 
 // mapping returns the index of a mapping, with its build-id; 0 for none.
-func (o *otlp) mapping(m *profile.Mapping) int32 {
+func (o *otlp) mapping(m *profile.Mapping) uint64 {
 	if m == nil {
 		return 0
 	}
-	if i, ok := o.mappings[m.ID]; ok {
-		return i
-	}
-	i := int32(o.dictionary.MappingTable().Len())
-	to := o.dictionary.MappingTable().AppendEmpty()
-	to.SetMemoryStart(m.Start)
-	to.SetMemoryLimit(m.Limit)
-	to.SetFileOffset(m.Offset)
-	to.SetFilenameStrindex(o.text(m.File))
+	to := message(nil).number(1, m.Start).number(2, m.Limit).number(3, m.Offset).number(4, o.text(m.File))
 	if m.BuildID != "" {
-		to.AttributeIndices().Append(o.attribute(buildID, m.BuildID))
+		to = to.packed(5, o.attribute(buildID, m.BuildID))
 	}
-	o.mappings[m.ID] = i
-	return i
+	return o.add(tableMapping, to)
 }

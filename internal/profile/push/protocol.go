@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/pprof/profile"
-	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // Profile is a profile to send.
@@ -84,20 +83,13 @@ func pyroscopeBody(p *Profile) ([]byte, error) {
 	// The profile's labels win over these.
 	labels := map[string]string{labelMetric: kind, labelService: p.Name}
 	maps.Copy(labels, p.Labels)
-	var series []byte
+	var series message
 	// Sorted, so that equal profiles give equal bytes.
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
-		pair := appendText(appendText(nil, 1, k), 2, labels[k]) // types.v1.LabelPair
-		series = appendText(series, 1, string(pair))            // RawProfileSeries.labels
+		series = series.part(1, message(nil).text(1, k).text(2, labels[k])) // RawProfileSeries.labels
 	}
-	sample := appendText(nil, 1, string(p.Pprof)) // RawSample.raw_profile
-	series = appendText(series, 2, string(sample))
-	return appendText(nil, 1, string(series)), nil // PushRequest.series
-}
-
-// appendText appends a field with the wire type of strings, bytes and messages.
-func appendText(b []byte, field protowire.Number, text string) []byte {
-	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), text)
+	series = series.part(2, message(nil).part(1, p.Pprof)) // RawSample.raw_profile
+	return message(nil).part(1, series), nil               // PushRequest.series
 }
 
 // parse reads a profile's pprof.

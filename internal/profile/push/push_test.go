@@ -1,7 +1,6 @@
 package push
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,36 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/pdata/pprofile"
 )
 
-// sample returns a profile of two stacks, one of which has a function inlined.
-func sample(t *testing.T) *Profile {
-	main, work, in := &profile.Function{ID: 1, Name: "main"}, &profile.Function{ID: 2, Name: "work", Filename: "w.c"},
-		&profile.Function{ID: 3, Name: "in"}
-	m := &profile.Mapping{ID: 1, File: "/bin/x", BuildID: "abcd", Limit: 100}
-	l1 := &profile.Location{ID: 1, Mapping: m, Address: 16, Line: []profile.Line{{Function: main}}}
-	l2 := &profile.Location{ID: 2, Mapping: m, Address: 32, Line: []profile.Line{{Function: in, Line: 4},
-		{Function: work, Line: 9}}}
-	p := &profile.Profile{
-		SampleType: []*profile.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}},
-		PeriodType: &profile.ValueType{Type: "cpu", Unit: "nanoseconds"}, Period: 1001001,
-		Sample: []*profile.Sample{
-			{Location: []*profile.Location{l2, l1}, Value: []int64{3, 3003003},
-				Label: map[string][]string{"comm": {"x"}, "process.pid": {"7"}, "host.name": {"h"}}},
-			{Location: []*profile.Location{l1}, Value: []int64{1, 1001001}},
-		},
-		Location: []*profile.Location{l1, l2}, Function: []*profile.Function{main, work, in},
-		Mapping: []*profile.Mapping{m},
-	}
-	require.NoError(t, p.CheckValid())
-	var b bytes.Buffer
-	require.NoError(t, p.Write(&b))
+// sample returns a profile, which the protocol pprof sends as it is.
+func sample() *Profile {
 	start := time.Unix(1700000000, 0)
-	return &Profile{Pprof: b.Bytes(), Start: start, End: start.Add(15 * time.Second), Name: "shop",
+	return &Profile{Pprof: []byte("a profile"), Start: start, End: start.Add(15 * time.Second), Name: "shop",
 		Labels: map[string]string{"zone": "b"}, Kind: "cpu"}
 }
 
@@ -50,62 +27,10 @@ func protocol(t *testing.T, name string) *Protocol {
 	return p
 }
 
-// TestOTLP reads the request by OpenTelemetry's own package.
-func TestOTLP(t *testing.T) {
-	var body []byte
-	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		assert.Equal(t, "/v1development/profiles", r.URL.Path)
-		assert.Equal(t, "application/x-protobuf", r.Header.Get("Content-Type"))
-		assert.Equal(t, "Bearer t", r.Header.Get("Authorization"))
-		body, _ = io.ReadAll(r.Body)
-	}))
-	defer server.Close()
-	p, err := New(Options{URL: server.URL, Protocol: protocol(t, "otlp"), Client: server.Client(),
-		Header: http.Header{"Authorization": {"Bearer t"}}})
-	require.NoError(t, err)
-	p.Push(sample(t))
-	assert.Equal(t, Counts{Sent: 1}, p.Close(time.Minute))
-
-	got, err := (&pprofile.ProtoUnmarshaler{}).UnmarshalProfiles(body)
-	require.NoError(t, err)
-	require.Equal(t, 1, got.ResourceProfiles().Len())
-	name, _ := got.ResourceProfiles().At(0).Resource().Attributes().Get("service.name")
-	assert.Equal(t, "shop", name.Str())
-	host, _ := got.ResourceProfiles().At(0).Resource().Attributes().Get("host.name")
-	assert.Equal(t, "h", host.Str())
-	d := got.Dictionary()
-	text := func(i int32) string { return d.StringTable().At(int(i)) }
-	profiles := got.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles()
-	require.Equal(t, 2, profiles.Len())
-	cpu := profiles.At(1)
-	assert.Equal(t, "cpu", text(cpu.SampleType().TypeStrindex()))
-	assert.Equal(t, uint64(15e9), cpu.DurationNano())
-	require.Equal(t, 2, cpu.Samples().Len())
-	s := cpu.Samples().At(0)
-	assert.Equal(t, int64(3003003), s.Values().At(0))
-	attributes, err := pprofile.FromAttributeIndices(d.AttributeTable(), s, d)
-	require.NoError(t, err)
-	assert.Equal(t, map[string]any{"thread.name": "x", "process.pid": int64(7)}, attributes.AsRaw())
-	var names []string
-	stack := d.StackTable().At(int(s.StackIndex()))
-	for i := range stack.LocationIndices().Len() {
-		l := d.LocationTable().At(int(stack.LocationIndices().At(i)))
-		assert.Equal(t, "/bin/x", text(d.MappingTable().At(int(l.MappingIndex())).FilenameStrindex()))
-		for k := range l.Lines().Len() {
-			names = append(names, text(d.FunctionTable().At(int(l.Lines().At(k).FunctionIndex())).NameStrindex()))
-		}
-	}
-	assert.Equal(t, []string{"in", "work", "main"}, names)
-	for what, index := range map[string]int{"stack": d.StackTable().At(0).LocationIndices().Len(),
-		"location": int(d.LocationTable().At(0).Address())} {
-		assert.Zero(t, index, "the first %s stands for none", what)
-	}
-}
-
 // TestPprof: the file is sent as it is, and tried again while the server has troubles.
 func TestPprof(t *testing.T) {
 	calls := 0
-	want := sample(t)
+	want := sample()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		calls++
 		if calls < 3 {
@@ -145,7 +70,7 @@ func TestGivenUp(t *testing.T) {
 	p, err := New(opt)
 	require.NoError(t, err)
 	for range 5 {
-		p.Push(sample(t))
+		p.Push(sample())
 	}
 	full := p.Counts().Failed
 	assert.GreaterOrEqual(t, full, 3, "one is being sent, one waits")
@@ -161,7 +86,7 @@ func TestGivenUp(t *testing.T) {
 	errs = nil
 	p, err = New(opt)
 	require.NoError(t, err)
-	p.Push(sample(t))
+	p.Push(sample())
 	assert.Equal(t, Counts{Failed: 1}, p.Close(10*time.Millisecond), "the second try would come in an hour")
 	assert.Len(t, errs, 1)
 }
@@ -206,7 +131,7 @@ func TestRedirects(t *testing.T) {
 			Header: http.Header{"X-Api-Key": {"key"}}, Tries: 1,
 			Failed: func(_ *Profile, err error) { failed = err }})
 		require.NoError(t, err)
-		p.Push(sample(t))
+		p.Push(sample())
 		counts := p.Close(time.Minute)
 		assert.Empty(t, elsewhere)
 		if c.sent {

@@ -43,9 +43,7 @@ func TestPyroscope(t *testing.T) {
 	require.NoError(t, err)
 	p, err := push.New(push.Options{URL: server.URL, Protocol: protocol})
 	require.NoError(t, err)
-	start := time.Unix(1700000000, 0)
-	want := &push.Profile{Pprof: []byte("a profile"), Start: start, End: start.Add(15 * time.Second), Name: "shop",
-		Labels: map[string]string{"zone": "b"}, Kind: "cpu"}
+	want := sample(t)
 	p.Push(want)
 	assert.Equal(t, push.Counts{Sent: 1}, p.Close(time.Minute))
 	require.Len(t, s.got, 1)
