@@ -211,6 +211,27 @@ func TestRecordAllocNoCache(t *testing.T) {
 	}
 }
 
+// TestRecordAllocLimits: a program whose limits leave little room runs as it does alone, and is not recorded; a recorder whose
+// files may have no room for the memory says so.
+func TestRecordAllocLimits(t *testing.T) {
+	r := newRecording(t)
+	heap := r.compile(t, "heap")
+	alone, err := exec.Command(heap, "4").Output()
+	require.NoError(t, err)
+	for _, limit := range []string{"-v 1000000", "-d 200000"} {
+		out, said, status := r.record(t, "--alloc", "-o", "p.folded", "sh", "-c", "ulimit "+limit+"; exec "+heap+" 4")
+		assert.Zero(t, status, said)
+		assert.Equal(t, string(alone), out)
+		assert.Contains(t, said, "1 programs were not recorded: their limits (ulimit -v, -d) leave no room", limit)
+	}
+	cmd := exec.Command("sh", "-c", `ulimit -f 1000; exec "$@"`, "sh", r.path("ehasm"), "record", "--alloc", "-o", "p.folded", heap, "4")
+	cmd.Dir, cmd.Env = r.work, r.env
+	said, err := cmd.CombinedOutput()
+	assert.Error(t, err)
+	assert.Contains(t, string(said), "files may have 512000 bytes, want at least")
+	assert.Equal(t, 1, strings.Count(string(said), "\n"), "%s", said)
+}
+
 // TestRecordAllocAsked: SIGUSR2 has what is live now written, and --duration ends the recording, not the program.
 func TestRecordAllocAsked(t *testing.T) {
 	r := newRecording(t)

@@ -142,25 +142,16 @@
 	loading	dlmopen
 	loading	dlclose
 
-/* aside calls a function between the entry of another and what it jumps to. */
-.macro aside function
-	.irp	reg, rdi, rsi, rdx, rcx, r8
-	push	%\reg
-	.cfi_adjust_cfa_offset 8
-	.endr
-	call	\function
-	.irp	reg, r8, rcx, rdx, rsi, rdi
-	pop	%\reg
-	.cfi_adjust_cfa_offset -8
-	.endr
-.endm
-
+/* A sandbox may begin. Only root may set a filter without PR_SET_NO_NEW_PRIVS. */
 	begin	prctl
-	cmp	$22, %edi /* PR_SET_SECCOMP */
+	cmp	$38, %edi /* PR_SET_NO_NEW_PRIVS */
 	je	1f
-	cmp	$38, %edi /* PR_SET_NO_NEW_PRIVS: without it only root may set a filter */
+	cmp	$22, %edi /* PR_SET_SECCOMP */
 	jne	2f
-1:	aside	ehr_seal_
+	cmp	$1, %rsi /* SECCOMP_MODE_STRICT */
+	jne	1f
+	lock orl $2, ehr_sealed_(%rip) /* EHR_STRICT */
+1:	lock orl $1, ehr_sealed_(%rip) /* EHR_SEALED */
 2:	jmp	*ehr_prctl_(%rip)
 	end	prctl
 
@@ -168,7 +159,15 @@
 .macro first name
 ehr_first_\name:
 	.cfi_startproc
-	aside	ehr_find_
+	.irp	reg, rdi, rsi, rdx, rcx, r8
+	push	%\reg
+	.cfi_adjust_cfa_offset 8
+	.endr
+	call	ehr_find_
+	.irp	reg, r8, rcx, rdx, rsi, rdi
+	pop	%\reg
+	.cfi_adjust_cfa_offset -8
+	.endr
 	jmp	*ehr_\name\()_(%rip)
 	.cfi_endproc
 	.pushsection .data.rel.local, "aw", @progbits
@@ -197,7 +196,7 @@ ehr_\name\()_:
 	.hidden	ehr_private_
 	.hidden	ehr_opened_
 	.hidden	ehr_find_
-	.hidden	ehr_seal_
+	.hidden	ehr_sealed_
 	.hidden	ehr_sample_
 	.hidden	ehr_reallocate_
 	.hidden	ehr_forget_

@@ -126,11 +126,11 @@ struct ehr_private {
 
 extern struct ehr_private *ehr_private_;
 extern _Atomic uint64_t ehr_opened_; /* calls of dlopen and dlclose; see entry.S */
-extern _Atomic uint32_t ehr_sealed_; /* the program may have forbidden itself system calls; see entry.S */
+enum { EHR_SEALED = 1, EHR_STRICT = 2 }; /* see entry.S */
+extern _Atomic uint32_t ehr_sealed_; /* system calls may be forbidden; in seccomp's strict mode a walk could not ask, either */
 
 bool ehr_begin_(void);
 void ehr_end_(void);
-void ehr_seal_(void);
 bool ehr_stopped_(void);
 uint64_t ehr_period_(void);
 uint64_t ehr_seed_(void);

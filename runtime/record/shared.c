@@ -27,7 +27,7 @@ static _Atomic uint64_t generation; /* of what is mapped */
 static _Atomic uint64_t opened;     /* calls of dlopen and dlclose that the table of objects knows */
 static _Atomic int looks;           /* times to make it again regardless */
 
-bool ehr_stopped_(void) { return !region || region->stop; }
+bool ehr_stopped_(void) { return !region || (ehr_sealed_ & EHR_STRICT) || region->stop; }
 
 /* ehr_end_ makes this process take no samples. */
 void ehr_end_(void) { region = NULL; }
@@ -141,14 +141,6 @@ static void in_child(void)
         pid = (uint32_t)getpid();
 }
 
-/* ehr_seal_ is called when a sandbox may begin. It asks about the thread's stack while it may. */
-void ehr_seal_(void)
-{
-    if (region)
-        ehu_thread_init();
-    ehr_sealed_ = 1;
-}
-
 /* ehr_begin_ maps what is shared, and what is not. The constructor calls it. */
 bool ehr_begin_(void)
 {
@@ -182,7 +174,7 @@ bool ehr_begin_(void)
     pthread_atfork(NULL, NULL, in_child);
     pid = (uint32_t)getpid();
     prctl(PR_GET_NAME, comm);
-    ehr_sealed_ = confined();
+    ehr_sealed_ = confined() ? EHR_SEALED : 0;
     region = r;
     ehr_private_ = own;
     return true;

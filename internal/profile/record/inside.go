@@ -4,7 +4,6 @@ package record
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -364,9 +363,6 @@ func (p *Profile) EndedIn() []string {
 	}
 	return slices.Sorted(maps.Keys(paths))
 }
-
-// ErrNothing is returned if no process has the library.
-var ErrNothing = errors.New("no process took the library: programs without a dynamic loader, or of another user, cannot be recorded this way")
 
 // insideText describes what was found.
 func (p *Profile) insideText() string {
