@@ -299,8 +299,17 @@ func TestPriority(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	before, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 	require.NoError(t, err)
-	restore, err := (&Session{}).priority()
+	usual, restore, err := (&Session{}).priority()
 	require.NoError(t, err)
+	if os.Geteuid() == 0 {
+		a, err := unix.SchedGetAttr(0, 0)
+		require.NoError(t, err)
+		assert.Equal(t, uint32(unix.SCHED_FIFO), a.Policy)
+	}
+	usual()
+	a, err := unix.SchedGetAttr(0, 0)
+	require.NoError(t, err)
+	assert.Equal(t, uint32(unix.SCHED_NORMAL), a.Policy)
 	if os.Geteuid() == 0 {
 		now, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 		require.NoError(t, err)

@@ -3,6 +3,7 @@
 package record
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -38,6 +39,7 @@ type Session struct {
 	clock     clock
 	part      part
 	unread    unread
+	unlearnt  []int32          // processes that were there at the start, see learn
 	releaseAt time.Time        // see release
 	now       uint64           // of the round, ns of CLOCK_MONOTONIC
 	numbers   map[uint64]uint8 // see opened.eventNumbers
@@ -115,8 +117,7 @@ func (s *Session) FillTime() time.Duration {
 	return fillTime(time.Duration(s.pace.period), s.open.rings, size)
 }
 
-// Start enables the events, unless the command's execution does, and reads what the
-// processes have already mapped.
+// Start enables the events, unless the command's execution does. Run then reads what the processes have already mapped.
 func (s *Session) Start() error {
 	s.part.began = time.Now()
 	t := &s.opt.Target
@@ -133,21 +134,29 @@ func (s *Session) Start() error {
 			}
 		}
 	}
-	var list []int32
 	for _, pid := range slices.Concat(t.PIDs, t.children) {
-		list = append(list, int32(pid))
+		s.unlearnt = append(s.unlearnt, int32(pid))
 	}
 	if t.All {
 		var err error
-		if list, err = procfs.Processes(); err != nil {
+		if s.unlearnt, err = procfs.Processes(); err != nil {
 			return err
 		}
 	}
-	for _, pid := range list {
-		s.tracker.readProcess(pid)
+	return nil
+}
+
+// learn reads what processes had mapped at the start, for a while: rings fill meanwhile. A process that is sampled before its
+// turn is read at its first sample.
+func (s *Session) learn() {
+	const while = 2 * time.Millisecond
+	for begin := time.Now(); len(s.unlearnt) > 0 && time.Since(begin) < while; s.unlearnt = s.unlearnt[1:] {
+		pid := s.unlearnt[0]
+		if !s.tracker.process(pid).known {
+			s.tracker.readProcess(pid)
+		}
 		s.tracker.readThreads(pid)
 	}
-	return nil
 }
 
 // Run counts samples until done is closed. It locks its thread. each, which may be nil, is
@@ -155,11 +164,13 @@ func (s *Session) Start() error {
 func (s *Session) Run(done <-chan struct{}, each func()) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	restore, err := s.priority()
+	usual, restore, err := s.priority()
 	if err != nil {
 		return err
 	}
 	defer restore()
+	started := false
+	end := time.Now().Add(startTime)
 	wake, err := s.wakeAt(done)
 	if err != nil {
 		return err
@@ -184,7 +195,11 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 			return err
 		default:
 		}
-		if s.pace.slow && wait == calmWait {
+		if !started && len(s.unlearnt) == 0 && time.Now().After(end) {
+			started = true
+			usual()
+		}
+		if s.pace.slow && wait == calmWait && started {
 			sleep(done, wait)
 		} else if err := waitFor(polled, wait); err != nil {
 			return err
@@ -198,7 +213,10 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 		if err := s.round(now); err != nil {
 			return err
 		}
-		wait = s.pace.wait(now)
+		s.learn()
+		if wait = s.pace.wait(now); len(s.unlearnt) > 0 {
+			wait = 0
+		}
 		if each != nil {
 			each()
 		}
@@ -232,22 +250,33 @@ func waitFor(polled []unix.PollFd, wait time.Duration) error {
 	return nil
 }
 
-// priority gives the thread that reads the rings real-time priority, if requested, and otherwise lets it go first among
-// others as far as this user may. The result restores the latter.
-func (s *Session) priority() (restore func(), err error) {
-	if !s.opt.Realtime {
-		const thisThread, first, offset = 0, -20, 20
-		was, err := unix.Getpriority(unix.PRIO_PROCESS, thisThread) // the system call returns 20 - nice
-		if err != nil || unix.Setpriority(unix.PRIO_PROCESS, thisThread, first) != nil {
-			return func() {}, nil
-		}
-		return func() { unix.Setpriority(unix.PRIO_PROCESS, thisThread, offset-was) }, nil
+// startTime is how long the reader has real-time priority, if it may, while it learns what runs: on a busy machine, rings of
+// seconds fill before it has had a tenth of a second. Nice values do not count among the groups of sched_autogroup.
+const startTime = 3 * time.Second
+
+// priority gives the thread that reads the rings real-time priority, if it may, and for later lets it go first among others.
+// usual ends the former; restore ends both.
+func (s *Session) priority() (usual, restore func(), err error) {
+	const thisThread, first, offset = 0, -20, 20
+	nothing := func() {}
+	was, err := unix.Getpriority(unix.PRIO_PROCESS, thisThread) // the system call returns 20 - nice
+	nice := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL, Nice: first}
+	restore = func() {
+		nice.Nice = int32(offset - was)
+		unix.SchedSetAttr(thisThread, &nice, 0)
 	}
-	a := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
-	if err := unix.SchedSetAttr(0, &a, 0); err != nil {
-		return nil, fmt.Errorf("real-time priority: %w (it needs CAP_SYS_NICE)", err)
+	fifo := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1, Flags: unix.SCHED_FLAG_RESET_ON_FORK}
+	switch refused := cmp.Or(err, unix.SchedSetAttr(thisThread, &fifo, 0)); {
+	case refused != nil && s.opt.Realtime:
+		return nil, nil, fmt.Errorf("real-time priority: %w (it needs CAP_SYS_NICE)", refused)
+	case refused == nil && s.opt.Realtime:
+		return nothing, restore, nil
+	case refused == nil:
+		return func() { unix.SchedSetAttr(thisThread, &nice, 0) }, restore, nil
+	case unix.SchedSetAttr(thisThread, &nice, 0) == nil:
+		return nothing, restore, nil
 	}
-	return func() {}, nil
+	return nothing, nothing, nil
 }
 
 // wakeAt returns an eventfd that becomes readable when done is closed.
