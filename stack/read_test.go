@@ -159,7 +159,7 @@ func TestNoFile(t *testing.T) {
 	require.NoError(t, err)
 	moved := exec.Command(program)
 	moved.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(dir, "mover.so"))
-	for name, cmd := range map[string]*exec.Cmd{program: moved, "/memfd:waiter (deleted)": exec.Command(fmt.Sprint("/proc/self/fd/", memory)),
+	for name, cmd := range map[string]*exec.Cmd{program: moved, "/memfd:waiter (deleted)": exec.Command(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), memory)),
 		shm + " (deleted)": exec.Command(shm)} {
 		require.NoError(t, os.WriteFile(shm, text, 0o700))
 		_, err := cmd.StdinPipe()

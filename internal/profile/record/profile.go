@@ -185,12 +185,8 @@ func (o *writer) stack(s *Stack) *stackfmt.Sample {
 	exact := true
 	for _, f := range o.list {
 		if f.Kernel {
-			o.frames = append(o.frames, o.cache.Kernel(f.PC))
+			o.frames = append(o.frames, o.cache.Kernel(f.PC, nil))
 			continue
-		}
-		pc := f.PC
-		if !exact {
-			pc-- // within the instruction that called
 		}
 		if f.Guessed {
 			o.guessed = append(o.guessed, len(o.frames))
@@ -200,7 +196,11 @@ func (o *writer) stack(s *Stack) *stackfmt.Sample {
 		if m.Object == nil {
 			m = nil
 		}
-		named, exact = o.cache.Frame(m, s.PID, pc)
+		if exact {
+			named, exact = o.cache.Frame(m, s.PID, f.PC)
+		} else {
+			named, exact = o.cache.Caller(m, s.PID, f.PC)
+		}
 		o.frames = append(o.frames, named)
 	}
 	o.sample = stackfmt.Sample{Comm: o.p.Comms[s.Comm], PID: s.PID, Event: o.p.event(s.Event), Width: o.p.width(), Frames: o.frames, Guessed: o.guessed,

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
@@ -22,13 +23,14 @@ type sample struct {
 	width        int // of the longest event name, for columns
 	labels       []stackfmt.Label
 	maps         *unwind.Maps
-	chain        []uint64       // as recorded, with context markers
-	abi          perfdata.ABI   // ABINone: nothing to unwind from
-	regs         abi.Regs       // of the interrupted user code
-	stack        []byte         // copy of the user stack, from rsp on
-	walked       walked         // by a worker
-	entry        perfdata.Entry // of a recording with call chains
-	other        bool           // another record than a sample: only entry is set
+	made         []*symbols.Symbol // code of the kernel, see kernelCode
+	chain        []uint64          // as recorded, with context markers
+	abi          perfdata.ABI      // ABINone: nothing to unwind from
+	regs         abi.Regs          // of the interrupted user code
+	stack        []byte            // copy of the user stack, from rsp on
+	walked       walked            // by a worker
+	entry        perfdata.Entry    // of a recording with call chains
+	other        bool              // another record than a sample: only entry is set
 }
 
 // Sizes of a batch. Page faults are most of what a short recording costs: the

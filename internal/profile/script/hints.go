@@ -28,7 +28,11 @@ func (run *runner) hints(s *Summary, nameless []string) (hints []string) {
 	if copied == 0 {
 		hints = append(hints, "the recording has no copies of stacks, so there is nothing to unwind: record with perf record --call-graph dwarf")
 	}
-	if cut := s.Ends[unwind.Unreadable.String()]; cut > 0 {
+	if s.Elsewhere > 0 {
+		hints = append(hints, fmt.Sprintf("%.1f %% of the stacks go on elsewhere, such as on the stack that a signal has interrupted, which perf does not copy",
+			share(s.Elsewhere, s.Unwound)))
+	}
+	if cut := s.Ends[unwind.Unreadable.String()] - s.Elsewhere; cut > 0 {
 		remedy := fmt.Sprintf("record with perf record --call-graph dwarf,%d", min(4*copied, maxStackCopy))
 		if copied >= maxStackCopy {
 			remedy = "the copies are as large as the kernel makes them"

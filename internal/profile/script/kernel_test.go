@@ -69,3 +69,52 @@ func TestKernelCopy(t *testing.T) {
 		})
 	}
 }
+
+// TestKernelCode: code that the kernel makes at run time has the name that the recording gives its place at that moment, and not
+// what kallsyms says of a later one.
+func TestKernelCode(t *testing.T) {
+	const at, size = 0xffffffffc0001000, 0x100
+	r := newRecording(t)
+	r.start()
+	r.kernelAt(0xffffffff81000000)
+	change := func(flags uint16, name string) {
+		id := r.id(-1, 0)
+		r.Add(perfdatatest.Record(17, 0, uint64(at), uint32(size), uint16(1), flags, perfdatatest.Name(name), r.SampleID(id)))
+	}
+	sample := func() {
+		r.sample(10, libBase+0x3010, []uint64{perfdata.ContextKernel, at + 0x10}, 0x401010)
+	}
+	change(0, "bpf_prog_1_first")
+	sample()
+	change(1, "bpf_prog_1_first")
+	sample()
+	change(0, "bpf_prog_2_second")
+	sample()
+	opt := r.options("perf")
+	opt.Names.HostKernel = true
+	require.NoError(t, os.WriteFile(opt.Names.Kallsyms, []byte("ffffffff81000000 T _text\nffffffffc0001000 t bpf_prog_3_later\t[bpf]\n"), 0o666))
+	out, _ := r.run(t, opt)
+	var lines []string
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "ffffffffc0001010") {
+			lines = append(lines, strings.Join(strings.Fields(line)[1:], " "))
+		}
+	}
+	assert.Equal(t, []string{"bpf_prog_1_first+0x10 (bpf_prog_1_first)", "[unknown] ([kernel.kallsyms])",
+		"bpf_prog_2_second+0x10 (bpf_prog_2_second)"}, lines)
+}
+
+// TestKernelCodeBounds: pieces of code replace those that they overlap; so many are known.
+func TestKernelCodeBounds(t *testing.T) {
+	var k kernelCode
+	for i := range uint64(2 * mostKernelCode) {
+		k.apply(&perfdata.KSymbol{Addr: 0x1000 + i*16, Len: 16, Name: []byte("a")})
+	}
+	before := k.now()
+	assert.Len(t, before, mostKernelCode)
+	k.apply(&perfdata.KSymbol{Addr: 0x1008, Len: 32, Name: []byte("b")})
+	assert.Equal(t, "b", findKernel(k.list, 0x1008).Name)
+	assert.Nil(t, findKernel(k.list, 0x1007))
+	assert.Equal(t, "a", findKernel(before, 0x1008).Name)
+	k.apply(&perfdata.KSymbol{Addr: ^uint64(0), Len: 32})
+}

@@ -83,10 +83,11 @@ type Summary struct {
 	UnwindNS     int64  `json:"unwind_ns"`               // in all workers, without compiling
 	// Stacks by the reason why they end: names of unwind.Cause.
 	Ends       map[string]uint64 `json:"stacks_by_end"`
-	Compat     uint64            `json:"samples_of_32_bit_code"` // a 32-bit stack, which is not unwound
-	Lost       uint64            `json:"lost"`                   // records that the kernel dropped
-	BadRecords uint64            `json:"bad_records"`            // records that could not be decoded
-	OutOfOrder uint64            `json:"out_of_order"`           // samples older than those before them, which are put in order
+	Compat     uint64            `json:"samples_of_32_bit_code"`                // a 32-bit stack, which is not unwound
+	Elsewhere  uint64            `json:"stacks_that_go_on_elsewhere,omitempty"` // in memory that no copy reaches
+	Lost       uint64            `json:"lost"`                                  // records that the kernel dropped
+	BadRecords uint64            `json:"bad_records"`                           // records that could not be decoded
+	OutOfOrder uint64            `json:"out_of_order"`                          // samples older than those before them, which are put in order
 	Objects    []ObjectSummary   `json:"objects"`
 	Warnings   []string          `json:"warnings,omitempty"`
 	Hints      []string          `json:"hints,omitempty"` // what would make the result better

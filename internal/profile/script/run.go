@@ -38,6 +38,7 @@ type runner struct {
 	shrunk     error                 // what became of a recording that is mapped
 	kernelSeen bool                  // by the reading goroutine
 	made       madeCode              // by the reading goroutine
+	kernelCode kernelCode            // by the reading goroutine
 	labeler    labeler               // by the reading goroutine
 	chains     *perfdata.ChainWriter // nil: stacks get names
 }
@@ -261,6 +262,8 @@ func (run *runner) follow(rec perfdata.Record) {
 		if r.PID == r.TID {
 			run.opt.Names.Places.SeeIf(r.PID, r.PIDs, r.Mounts)
 		}
+	case *perfdata.KSymbol:
+		run.kernelCode.apply(r)
 	case *perfdata.Cgroup:
 		run.labeler.groups[r.Number] = string(r.Path)
 	case *perfdata.Lost:
@@ -304,6 +307,7 @@ func (run *runner) foreseeKernel(s *sample) {
 			run.kernel.BuildID = id.ID
 		}
 	}
+	run.kernel.OwnCode = run.kernelCode.seen
 	run.names.SetKernel(run.kernel)
 	run.names.ForeseeKernel()
 }
@@ -329,7 +333,7 @@ func (run *runner) add(b *batch, s *perfdata.Sample, comm string) {
 		j.period = s.Event.PeriodOrFreq // as in perf: those of perf record -c have no field for it
 	}
 	process := run.procs.Process(s.PID)
-	j.maps, j.labels = process.Maps(), run.labelsOf(s, process.Program())
+	j.maps, j.labels, j.made = process.Maps(), run.labelsOf(s, process.Program()), run.kernelCode.now()
 	if !run.opt.NoChains {
 		j.chain = b.addWords(s.Callchain)
 	}

@@ -25,6 +25,7 @@ func (run *runner) summary(workers []*worker, warnings []error) *Summary {
 		s.UserFrames += w.userFrames
 		s.Unwound += w.unwound
 		s.Compat += w.compat
+		s.Elsewhere += w.elsewhere
 		s.Guessed += w.walker.Guessed
 		s.GuessedIn += w.walker.GuessedStacks
 		s.UnwindNS += w.unwindTime.Nanoseconds()

@@ -25,6 +25,7 @@ type worker struct {
 
 	// Counts for the Summary.
 	samples, kernelFrames, userFrames, unwound, compat uint64
+	elsewhere                                          uint64                                       // stacks that end unreadable, out of reach of any copy
 	unwindTime                                         time.Duration                                // without loading objects
 	ends                                               [unwind.NumCauses]uint64                     // stacks by how they ended
 	endsIn                                             map[*unwind.Object]*[unwind.NumCauses]uint64 // the same, by the object in which they ended
@@ -87,7 +88,7 @@ func (w *worker) foreseePlaces(b *batch) {
 // leaf returns the frame of the sample's own ip.
 func (w *worker) leaf(s *sample) *stackfmt.Frame {
 	if s.mode == perfdata.ModeKernel {
-		return w.names.Kernel(s.ip)
+		return w.names.Kernel(s.ip, findKernel(s.made, s.ip))
 	}
 	return w.names.User(s.maps, s.pid, s.ip)
 }
@@ -109,7 +110,7 @@ func (w *worker) collect(s *sample) {
 		}
 		switch {
 		case mode == perfdata.ModeKernel:
-			w.stack = append(w.stack, w.names.Kernel(ip))
+			w.stack = append(w.stack, w.names.Kernel(ip, findKernel(s.made, ip)))
 			w.kernelFrames++
 		case mode == perfdata.ModeUser && s.abi == perfdata.ABINone:
 			w.stack = append(w.stack, w.names.User(s.maps, s.pid, ip))
@@ -130,6 +131,7 @@ type walked struct {
 	guesses []int    // of batch.guesses: which pcs
 	end     unwind.Cause
 	object  *unwind.Object // in which it ended
+	from    uint64         // where the copy begins
 }
 
 // prefetched is how many bytes of the next stack are fetched while one is unwound;
@@ -153,7 +155,7 @@ func (w *worker) unwind(b *batch) {
 		if len(s.maps.All()) == 0 {
 			n = 0 // a process that the recording does not know; perf leaves its frame out
 		}
-		s.walked = walked{pcs: b.addPCs(w.pcs[:n]), end: cause, object: object}
+		s.walked = walked{pcs: b.addPCs(w.pcs[:n]), end: cause, object: object, from: mem.Lo}
 		if n > 0 && len(w.walker.Guesses) > 0 {
 			s.walked.guesses = b.addGuesses(w.walker.Guesses)
 		}
@@ -176,6 +178,9 @@ func (w *worker) count(s *sample) {
 	w.userFrames += uint64(len(s.walked.pcs))
 	w.end = s.walked.end
 	w.ends[w.end]++
+	if w.end == unwind.Unreadable && s.regs.Reg[abi.RSP]-s.walked.from >= maxStackCopy {
+		w.elsewhere++
+	}
 	if object := s.walked.object; object != nil {
 		in := w.endsIn[object]
 		if in == nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/unwind"
 )
@@ -14,7 +15,7 @@ type Cache struct {
 	names  *Namer
 	render func(*stackfmt.Frame) // called once for each new frame
 	frames map[frameKey]*entry
-	kernel map[uint64]*stackfmt.Frame // by address
+	kernel map[kernelKey]*stackfmt.Frame
 	places map[string]*stackfmt.Frame // of KernelPlace
 	learnt *unwind.Maps               // whose jitdump files are known; nil: none
 }
@@ -40,7 +41,7 @@ func (n *Namer) NewCache(render func(*stackfmt.Frame)) *Cache {
 	if render == nil {
 		render = func(*stackfmt.Frame) {}
 	}
-	return &Cache{names: n, render: render, frames: make(map[frameKey]*entry), kernel: make(map[uint64]*stackfmt.Frame),
+	return &Cache{names: n, render: render, frames: make(map[frameKey]*entry), kernel: make(map[kernelKey]*stackfmt.Frame),
 		places: make(map[string]*stackfmt.Frame)}
 }
 
@@ -49,46 +50,30 @@ func (n *Namer) NewCache(render func(*stackfmt.Frame)) *Cache {
 func (c *Cache) Stack(list []*stackfmt.Frame, maps *unwind.Maps, pid int32, pcs []uint64) []*stackfmt.Frame {
 	exact := true // the pc is the instruction itself, not the one after a call
 	for _, pc := range pcs {
-		if !exact {
-			pc-- // within the instruction that called
+		var f *stackfmt.Frame
+		if exact {
+			f, exact = c.Frame(maps.Find(pc), pid, pc)
+		} else {
+			f, exact = c.Caller(maps.Find(pc-1), pid, pc)
 		}
-		e := c.user(maps, pid, pc)
-		exact = e.signal
-		list = append(list, e.Frame)
+		list = append(list, f)
 	}
 	return list
 }
 
-// Backtrace returns the frames of pcs, which are as for Stack. A function that is only returned to, such as the one that a
-// signal handler returns to, has its name: no instruction before the pc belongs to it.
+// Backtrace returns the frames of pcs, which are as for Stack, of a process of which no record tells what it has mapped.
 func (c *Cache) Backtrace(maps *unwind.Maps, pid int32, pcs []uint64) []*stackfmt.Frame {
-	list := make([]*stackfmt.Frame, len(pcs))
 	if places := c.names.opt.Places; places != nil && c.learnt != maps {
 		places.Learn(pid, maps)
 		c.learnt = maps
 	}
-	exact := true
-	for i, pc := range pcs {
-		at := pc
-		if !exact {
-			at-- // within the instruction that called
-		}
-		list[i], exact = c.Frame(maps.Find(at), pid, at)
-		if exact && (list[i].Name == "" || list[i].NoSymbol) {
-			list[i], _ = c.Frame(maps.Find(pc), pid, pc)
-		}
-	}
-	return list
+	return c.Stack(make([]*stackfmt.Frame, 0, len(pcs)), maps, pid, pcs)
 }
 
 // User returns the frame of the instruction at a run-time address.
 func (c *Cache) User(maps *unwind.Maps, pid int32, at uint64) *stackfmt.Frame {
-	return c.user(maps, pid, at).Frame
-}
-
-// user returns the cache entry of the instruction at a run-time address of a process.
-func (c *Cache) user(maps *unwind.Maps, pid int32, at uint64) *entry {
-	return c.mapped(maps.Find(at), pid, at)
+	f, _ := c.Frame(maps.Find(at), pid, at)
+	return f
 }
 
 // Frame returns the frame of the instruction at a run-time address that m holds; m is nil
@@ -96,6 +81,21 @@ func (c *Cache) user(maps *unwind.Maps, pid int32, at uint64) *entry {
 // caller is not a return address.
 func (c *Cache) Frame(m *unwind.Mapping, pid int32, at uint64) (f *stackfmt.Frame, signal bool) {
 	e := c.mapped(m, pid, at)
+	e.hits++
+	return e.Frame, e.signal
+}
+
+// Caller is Frame for a return address, which belongs to the instruction before it; m holds that. A function that is only
+// returned to, such as the one that a signal handler returns to, has no instruction before its first.
+func (c *Cache) Caller(m *unwind.Mapping, pid int32, pc uint64) (f *stackfmt.Frame, signal bool) {
+	e := c.mapped(m, pid, pc-1)
+	if m != nil && pc < m.End && (e.Name == "" || e.NoSymbol && e.Offset == 0) {
+		if first := c.mapped(m, pid, pc); first.Name != "" && !first.NoSymbol && first.Offset == 0 {
+			first.hits++
+			return first.Frame, e.signal
+		}
+	}
+	e.hits++
 	return e.Frame, e.signal
 }
 
@@ -119,17 +119,23 @@ func (c *Cache) mapped(m *unwind.Mapping, pid int32, at uint64) *entry {
 		c.render(e.Frame)
 		c.frames[key] = e
 	}
-	e.hits++
 	return e
 }
 
-// Kernel returns the frame of an address of the kernel.
-func (c *Cache) Kernel(ip uint64) *stackfmt.Frame {
-	f := c.kernel[ip]
+// kernelKey identifies equal frames of the kernel.
+type kernelKey struct {
+	ip   uint64
+	made *symbols.Symbol
+}
+
+// Kernel returns the frame of an address of the kernel; made is the symbol of code that was made at run time, or nil.
+func (c *Cache) Kernel(ip uint64, made *symbols.Symbol) *stackfmt.Frame {
+	key := kernelKey{ip, made}
+	f := c.kernel[key]
 	if f == nil {
-		f = c.names.kernel(ip)
+		f = c.names.kernel(ip, made)
 		c.render(f)
-		c.kernel[ip] = f
+		c.kernel[key] = f
 	}
 	return f
 }

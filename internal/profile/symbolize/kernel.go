@@ -16,9 +16,10 @@ type KernelID struct {
 	BuildID []byte // nil if unknown
 	// Symbol is _text or _stext, which was at Addr: it moves from boot to boot. Addr is 0
 	// if unknown.
-	Symbol string
-	Addr   uint64
-	Other  error // why Options.Kallsyms does not belong to this kernel; nil: it does
+	Symbol  string
+	Addr    uint64
+	OwnCode bool  // the recording has the symbols of code that the kernel makes at run time
+	Other   error // why Options.Kallsyms does not belong to this kernel; nil: it does
 }
 
 // KernelMapName is the name of the kernel's mapping in MMAP records, followed by

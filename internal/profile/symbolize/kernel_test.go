@@ -16,7 +16,7 @@ func TestKernelOnce(t *testing.T) {
 	all := New(Options{Kallsyms: path})
 	for range 2 {
 		part := New(Options{Kallsyms: path, Symbols: all})
-		assert.Equal(t, "first", part.NewCache(nil).Kernel(0xffffffff81000104).Name)
+		assert.Equal(t, "first", part.NewCache(nil).Kernel(0xffffffff81000104, nil).Name)
 		require.Empty(t, part.Close())
 		os.Remove(path)
 	}

@@ -98,11 +98,14 @@ func (n *Namer) demangle(name string) string {
 	return d
 }
 
-// kernel names the instruction at an address of the kernel. The frame stays without a name if the
-// kernel's symbols are not available.
-func (n *Namer) kernel(ip uint64) *stackfmt.Frame {
+// kernel names the instruction at an address of the kernel; made is the symbol of code that was made at run time, or nil. The
+// frame stays without a name if the kernel's symbols are not available.
+func (n *Namer) kernel(ip uint64, made *symbols.Symbol) *stackfmt.Frame {
+	const bpf = "[bpf]" // the module of BPF programs, by those that are there when kallsyms is read
 	f := &stackfmt.Frame{IP: ip, Kernel: true, DSO: "[kernel.kallsyms]"}
-	if s := n.kernelTable().Find(ip); s != nil {
+	if made != nil {
+		f.Name, f.Offset, f.DSO = made.Name, ip-made.Start, made.Name // as perf has it
+	} else if s := n.kernelTable().Find(ip); s != nil && !(n.running.OwnCode && s.Module == bpf) {
 		f.Name, f.Offset = n.demangle(s.Name), ip-s.Start
 		f.Parameters = n.kernelSignature(s.Name, s.Module)
 		if s.Module != "" {

@@ -1,0 +1,53 @@
+package script
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
+	"github.com/ehasm/ehasm/perfdata"
+)
+
+// kernelCode holds the symbols of code that the kernel makes at run time, such as BPF programs, at one moment of the recording.
+type kernelCode struct {
+	list   []*symbols.Symbol // ascending, disjoint
+	shared bool              // samples have list
+	seen   bool              // the recording has such symbols
+}
+
+// mostKernelCode is how many pieces of such code are known at a time.
+const mostKernelCode = 1 << 13
+
+// apply takes a record: code comes or goes.
+func (k *kernelCode) apply(r *perfdata.KSymbol) {
+	const removed = 1
+	k.seen = true
+	start, end := r.Addr, r.Addr+uint64(r.Len)
+	if end <= start {
+		return
+	}
+	if k.shared {
+		k.list, k.shared = slices.Clone(k.list), false
+	}
+	k.list = slices.DeleteFunc(k.list, func(s *symbols.Symbol) bool { return s.Start < end && start < s.End })
+	if r.SymFlags&removed != 0 || len(k.list) >= mostKernelCode {
+		return
+	}
+	i := sort.Search(len(k.list), func(i int) bool { return k.list[i].Start >= end })
+	k.list = slices.Insert(k.list, i, &symbols.Symbol{Start: start, End: end, Name: string(r.Name)})
+}
+
+// now returns the symbols of this moment, which do not change.
+func (k *kernelCode) now() []*symbols.Symbol {
+	k.shared = true
+	return k.list
+}
+
+// findKernel returns the symbol that holds an address, or nil.
+func findKernel(list []*symbols.Symbol, addr uint64) *symbols.Symbol {
+	i := sort.Search(len(list), func(i int) bool { return list[i].End > addr })
+	if i < len(list) && list[i].Start <= addr {
+		return list[i]
+	}
+	return nil
+}
