@@ -36,7 +36,7 @@ type Note struct {
 	Rows     uint32  // number of distinct rows
 	BuildID  []byte  // the object's NT_GNU_BUILD_ID; empty if it has none
 	FileSize uint64  // size of the object's file in bytes
-	Content  Content // empty in files made before ehasm 0.11.0, which are no object's
+	Content  Content // empty in files of ehasm 0.10.0 and before, which are no object's
 }
 
 const (

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/ehasm/ehasm/internal/builder"
@@ -102,15 +103,11 @@ func cache(ctx context.Context, opt *cacheOptions, c *console) int {
 	}
 	// Eh_elfs of the files that --only names are known by their build-ids.
 	r := inspect.Cache{Folder: filepath.Dir(path)}
-	switch {
-	case err != nil:
-	case opt.system && opt.only != nil:
-		opt.limits.Only, err = builder.SystemNames(ctx, path, opt.only)
-	case opt.only != nil:
-		opt.limits.Only, err = builder.CacheNames(ctx, opt.only)
-	}
 	if err == nil && opt.system {
 		r.Kept, err = builder.Kept(path)
+	}
+	if err == nil && opt.only != nil {
+		opt.limits.Only, err = builder.CacheNames(ctx, slices.Concat(opt.only, r.Kept))
 	}
 	if err != nil {
 		c.fail("cache", err)

@@ -102,24 +102,16 @@ func CacheNames(ctx context.Context, paths []string) (map[string]bool, error) {
 	}
 	names := make(map[string]bool)
 	vdso := find.Find(ctx, nil, find.Options{VDSO: true}).Inputs
-	if err := addNames(names, slices.Concat(found.Inputs, vdso)); err != nil {
-		return nil, err
-	}
-	return names, ctx.Err()
-}
-
-// addNames adds the names of inputs.
-func addNames(names map[string]bool, inputs []*find.Input) error {
-	for _, in := range inputs {
+	for _, in := range slices.Concat(found.Inputs, vdso) {
 		list, err := namesOf(in)
 		if err != nil {
-			return fmt.Errorf("%s: %w", shown.Name(in.Names[0].Path), err)
+			return nil, fmt.Errorf("%s: %w", shown.Name(in.Names[0].Path), err)
 		}
 		for _, name := range list {
 			names[name] = true
 		}
 	}
-	return nil
+	return names, ctx.Err()
 }
 
 // namesOf is NamesOf for an input.

@@ -2,7 +2,6 @@ package builder
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/shown"
 	"github.com/ehasm/ehasm/internal/files/trust"
 )
@@ -24,23 +22,7 @@ import (
 func keptFile(cache string) string { return filepath.Join(filepath.Dir(cache), "kept") }
 
 // Kept returns the files and folders in the list that exist.
-func Kept(cache string) ([]string, error) {
-	paths, err := readKept(cache)
-	if err != nil {
-		return nil, err
-	}
-	var failed error
-	paths = slices.DeleteFunc(paths, func(path string) bool {
-		st, err := os.Stat(path)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			failed = err
-		}
-		return err != nil || !st.IsDir() && !st.Mode().IsRegular()
-	})
-	return paths, failed
-}
-
-func readKept(cache string) ([]string, error) {
+func Kept(cache string) (paths []string, err error) {
 	f, err := trust.Open(keptFile(cache))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -50,7 +32,18 @@ func readKept(cache string) ([]string, error) {
 	}
 	defer f.Close()
 	b, err := io.ReadAll(f)
-	return slices.DeleteFunc(strings.Split(string(b), "\n"), func(line string) bool { return line == "" }), err
+	for path := range strings.SplitSeq(string(b), "\n") {
+		if path == "" {
+			continue
+		}
+		switch st, e := os.Stat(path); {
+		case e != nil && !errors.Is(e, fs.ErrNotExist):
+			err = e
+		case e == nil && (st.IsDir() || st.Mode().IsRegular()):
+			paths = append(paths, path)
+		}
+	}
+	return paths, err
 }
 
 // Keep adds the folders that were named, and the files that were found elsewhere, to the list of the cache of all users. With other
@@ -74,7 +67,7 @@ func (p *Plan) Keep(named []string, cache string) error {
 }
 
 func keep(cache string, paths []string) error {
-	listed, err := readKept(cache)
+	listed, err := Kept(cache)
 	if err != nil {
 		return err
 	}
@@ -110,28 +103,4 @@ func below(path string, others []string) bool {
 	return slices.ContainsFunc(others, func(other string) bool {
 		return path == other || strings.HasPrefix(path, strings.TrimSuffix(other, "/")+"/")
 	})
-}
-
-// SystemNames returns the names in the cache of all users of the objects at paths and below, of those that root has named, and
-// of the vDSO. No eh_elf may be removed if it fails, as CacheNames.
-func SystemNames(ctx context.Context, cache string, paths []string) (map[string]bool, error) {
-	kept, err := Kept(cache)
-	if err != nil {
-		return nil, err
-	}
-	names, err := CacheNames(ctx, paths)
-	if err != nil {
-		return nil, err
-	}
-	for i := range paths {
-		if paths[i], err = filepath.Abs(paths[i]); err != nil {
-			return nil, err
-		}
-	}
-	kept = slices.DeleteFunc(kept, func(path string) bool { return below(path, paths) })
-	found := find.Find(ctx, kept, find.Options{})
-	for _, p := range found.Problems {
-		return nil, fmt.Errorf("%s: %w", shown.Name(p.Path), p.Err)
-	}
-	return names, errors.Join(addNames(names, found.Inputs), ctx.Err())
 }

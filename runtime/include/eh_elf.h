@@ -142,7 +142,7 @@ typedef struct {
 
 /*
  * A part of the object's image from which its tables come, in a segment that is not writable.
- * An eh_elf without parts is no object's: releases before 0.11.0 made such files.
+ * An eh_elf without parts, as ehasm 0.10.0 and before made them, is no object's.
  */
 typedef struct {
     uint64_t low;  /* link-time address */

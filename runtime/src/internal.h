@@ -101,15 +101,6 @@ struct ehu_counts {
  */
 bool ehu_ask_loader_(struct ehu_counts *counts);
 
-/*
- * From ehu_hurry_(true) to ehu_hurry_(false), ehu_iterate_ waits for no lock: it calls f for no object while another thread has the
- * loader's lock, or the code that a handler interrupted, and ehu_was_refused_ is true from then on. Otherwise it is dl_iterate_phdr.
- */
-struct dl_phdr_info;
-void ehu_iterate_(int (*f)(struct dl_phdr_info *, size_t, void *), void *arg);
-void ehu_hurry_(bool hurry);
-bool ehu_was_refused_(void);
-
 /* The loader's data, and in them the lock; null until the loader was asked and the lock found. */
 extern struct ehu_loader {
     const uint64_t *words;
@@ -118,7 +109,14 @@ extern struct ehu_loader {
     uint64_t first;         /* pointer to the first object of its list */
     const uint64_t *adds;   /* how many objects it has ever loaded; null unless ehu_find_counts_ has found both */
     const uint32_t *loaded; /* how many are loaded */
+    bool hurry, refused;    /* see ehu_iterate_; under the lock of table.c */
 } ehu_loader_;
+/*
+ * ehu_iterate_ is dl_iterate_phdr. In a hurry it waits for no lock: if another thread has the loader's, or the code that a handler
+ * interrupted, it calls f for no object and sets refused.
+ */
+struct dl_phdr_info;
+void ehu_iterate_(int (*f)(struct dl_phdr_info *, size_t, void *), void *arg);
 void ehu_find_counts_(void);
 
 /* ------------------------------------------------------------------------------ table.c */

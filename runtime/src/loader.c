@@ -159,27 +159,16 @@ void ehu_find_counts_(void)
     ehu_loader_.loaded = loaded;
 }
 
-/* Under the lock of table.c. */
-static bool hurried, refused;
-
-void ehu_hurry_(bool hurry)
-{
-    hurried = hurry;
-    refused = false;
-}
-
-bool ehu_was_refused_(void) { return refused; }
-
 void ehu_iterate_(int (*f)(struct dl_phdr_info *, size_t, void *), void *arg)
 {
     pthread_mutex_t *m = (pthread_mutex_t *)(uintptr_t)ehu_loader_.lock;
-    if (!hurried) {
+    if (!ehu_loader_.hurry) {
         dl_iterate_phdr(f, arg);
     } else if (!m || pthread_mutex_trylock(m) != 0) {
-        refused = true;
+        ehu_loader_.refused = true;
     } else {
         if (m->__data.__count > 1) /* the interrupted code is changing the list */
-            refused = true;
+            ehu_loader_.refused = true;
         else
             dl_iterate_phdr(f, arg);
         pthread_mutex_unlock(m);
@@ -189,10 +178,10 @@ void ehu_iterate_(int (*f)(struct dl_phdr_info *, size_t, void *), void *arg)
 bool ehu_ask_loader_(struct ehu_counts *counts)
 {
     struct question q = {.thread = (uint32_t)syscall(SYS_gettid)};
-    if (!hurried && !answers(q.thread))
+    if (!ehu_loader_.hurry && !answers(q.thread))
         return false;
     ehu_iterate_(look, &q);
-    if (refused)
+    if (ehu_loader_.refused)
         return false;
     note_lock(&q);
     atomic_store(&home, getpid());

@@ -383,7 +383,7 @@ static int refresh(void)
     struct ehu_table *t = new_table(old);
     if (!t)
         return -1;
-    if (ehu_was_refused_()) {
+    if (ehu_loader_.refused) {
         free_table(t);
         return NOT_ASKED;
     }
@@ -424,9 +424,9 @@ static int locked_refresh(bool wait, bool hurry)
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
     if (lock_it(wait)) {
         get_ready();
-        ehu_hurry_(hurry);
+        ehu_loader_.hurry = hurry;
         changed = refresh();
-        ehu_hurry_(false);
+        ehu_loader_.hurry = ehu_loader_.refused = false;
         unlock_it();
     }
     pthread_setcancelstate(state, NULL);

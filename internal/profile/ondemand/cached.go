@@ -30,20 +30,6 @@ func cached(object *dwarfcfa.Object) (image []byte, info elfout.Info, ok bool) {
 	return nil, elfout.Info{}, false
 }
 
-// cachePath returns the path of the cached eh_elf for a build-id, or "" if it
-// cannot have one.
-func cachePath(buildID []byte) string {
-	folder, err := builder.CacheFolder(os.Getenv)
-	if err != nil {
-		return ""
-	}
-	name, err := builder.CacheName(buildID)
-	if err != nil {
-		return ""
-	}
-	return filepath.Join(folder, name)
-}
-
 // readCached reads an eh_elf of the cache if no other user can have written it and it was made from the object.
 func readCached(path string, object *dwarfcfa.Object) ([]byte, elfout.Info, bool) {
 	none := elfout.Info{}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/analysis/synth"
+	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/trust"
 	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/prove"
@@ -62,7 +64,8 @@ type Options struct {
 
 // New returns a Maker.
 func New(opt Options) *Maker {
-	opt.Keep = opt.Keep && opt.usual()
+	_, err := builder.CacheFolder(os.Getenv)
+	opt.Keep = opt.Keep && opt.usual() && err == nil
 	if opt.Proof == nil {
 		opt.Proof = func(image []byte, table *dwarfcfa.Table) error {
 			_, err := prove.Image(image, table)
@@ -308,7 +311,7 @@ func (d *Maker) EhElf(ctx context.Context, name string, file io.ReaderAt, size i
 // cached one is not used, and may be nil.
 func (d *Maker) want(object *dwarfcfa.Object, file io.ReaderAt, err error) {
 	path := pathOf(object, file)
-	if !d.opt.Keep || path == "" || cachePath(object.BuildID()) == "" || !d.believed(object.Name(), path) {
+	if !d.opt.Keep || path == "" || len(builder.NamesOf(object)) == 0 || !d.believed(object.Name(), path) {
 		return
 	}
 	d.mu.Lock()
