@@ -111,7 +111,7 @@ func (f *forced) look(o *dwarfcfa.Object, made *synth.Result) {
 func (f *forced) all(times, steps int, limit time.Duration) error {
 	began, runs := time.Now(), 0
 	for n := range times {
-		for _, pc := range f.entries {
+		for _, i := range f.rng.Perm(len(f.entries)) {
 			if f.o.steps >= steps || limit > 0 && time.Since(began) > limit {
 				return nil
 			}
@@ -123,7 +123,7 @@ func (f *forced) all(times, steps int, limit time.Duration) error {
 			}
 			runs++
 			q := attempt{forced: f, wild: n%2 != 0}
-			q.run(pc)
+			q.run(f.entries[i])
 			if f.c.err != nil && !errors.Is(f.c.err, errEnded) {
 				return f.c.err
 			}
