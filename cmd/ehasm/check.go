@@ -38,8 +38,9 @@ reason:
   no-row     code that is called or jumped to has no row (note)
 
 A row that is wrong for a single instruction that is no call is a warning. A finding that
-rests on an assumption is a note that names it, such as a private calling convention or a
-change of context at the end of longjmp. Instructions that check cannot judge are counted
+rests on an assumption is a note that names it, such as a change of context at the end of
+longjmp, or a private calling convention: of a function that saves no register, and that
+only calls and jumps of its file lead to. Instructions that check cannot judge are counted
 by reason. With debug information, findings have the lines of the source. In folders and
 static libraries, check skips and counts files without unwind tables.
 
@@ -57,11 +58,11 @@ const checkMore = `Examples:
 `
 
 type checkOptions struct {
-	verbose, json, sarif, notes, fix bool
-	workers                          int
-	failOn                           check.Severity
-	source                           dwarfcfa.Source
-	known                            knownFindings
+	verbose, json, sarif, notes, fix, abi bool
+	workers                               int
+	failOn                                check.Severity
+	source                                dwarfcfa.Source
+	known                                 knownFindings
 }
 
 // checkOutputs are the flags that say what else to write or read.
@@ -80,6 +81,7 @@ func checkVerb() verb {
 		fs.BoolVar(&opt.sarif, "sarif", false, "print SARIF 2.1.0")
 		fs.BoolVar(&opt.notes, "notes", false, "show notes too")
 		fs.BoolVar(&opt.fix, "fix", false, "print a patch of the assembly sources that makes the directives right")
+		fs.BoolVar(&opt.abi, "abi", false, "no function has a private calling convention: all registers are restored")
 		declareJobs(fs, &opt.workers, "analyse `N` functions at a time")
 		failOn := fs.String("fail-on", "warning", "exit with 1 from `SEVERITY` on: error, warning, note")
 		source := fs.String("source", "auto", "judge `SECTION`: eh_frame, debug_frame, sframe, or auto: the first two")

@@ -32,6 +32,31 @@ func (c *function) callersFrame() {
 	}
 }
 
+// aside is where a register is copied to: a vector register, or memory.
+type aside struct {
+	kind x86.Kind
+	reg  uint8
+	mem  x86.Mem
+}
+
+// restores notes the registers that the function copies to memory or to a vector register, while they have their caller's
+// values, and loads from there again. It has no private calling convention, then.
+func (c *function) restores() {
+	var copied [16]aside
+	c.r.Each(func(_ uint64, in *x86.Inst, s *codeflow.State, _ codeflow.Basis) {
+		to, from := &in.Args[0], &in.Args[1]
+		if in.Op != x86.OpMOV && in.Op != x86.OpMOVQ {
+			return
+		}
+		if h := from.Reg; from.Kind == x86.KGPR && from.Size == 8 && s.Regs[h] == (codeflow.Value{Kind: codeflow.Entry, Reg: h}) {
+			copied[h] = aside{to.Kind, to.Reg, in.Mem}
+		}
+		if to.Kind == x86.KGPR && (from.Kind == x86.KVec || from.Kind == x86.KMem) && copied[to.Reg] == (aside{from.Kind, from.Reg, in.Mem}) {
+			c.rep.saved |= 1 << to.Reg & codeflow.CalleeSaved
+		}
+	})
+}
+
 // topSet reports whether the instruction before pc writes the word at rsp, so that a ret at pc jumps there.
 func (c *function) topSet(pc uint64) bool {
 	for d := uint64(1); d <= 15; d++ {

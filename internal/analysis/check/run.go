@@ -17,6 +17,8 @@ type Options struct {
 	Progress func(done, all int)
 	// Only limits the findings to the function that holds this address; 0: all.
 	Only uint64
+	// ABI says that each function restores the registers that the psABI has it keep: none has a private calling convention.
+	ABI bool
 	// Listing, if not nil, gets each instruction of the functions with findings.
 	Listing func(i int, lines []Line)
 	// Fix, if not nil, gets patches for the functions with errors and warnings.
@@ -129,7 +131,7 @@ func (s *Subject) Run(opt Options) *Report {
 			rep.NotJudged[k] += n
 		}
 		for k := range q.findings {
-			s.classify(&q.findings[k], i, p)
+			s.classify(&q.findings[k], i, p, opt.ABI || q.saved != 0 || !p.Inner(s.Functions[i].Lo))
 		}
 		rep.Findings = append(rep.Findings, merge(q.findings)...)
 		if opt.Listing != nil && len(q.findings) > 0 {
@@ -201,6 +203,9 @@ func (c *function) compare() {
 	}
 	c.unjudged(why)
 	c.borders()
+	if slices.ContainsFunc(c.rep.findings, func(f Finding) bool { return f.Kind == KindClobbered }) {
+		c.restores()
+	}
 	sort.SliceStable(c.rep.findings, func(i, j int) bool { return c.rep.findings[i].PC < c.rep.findings[j].PC })
 	if len(c.rep.findings) > 0 {
 		c.rep.lines = c.lines
@@ -487,8 +492,8 @@ func (c *function) borders() {
 }
 
 // classify names the function, and separates registers that Go or a private calling convention loses from wrong
-// tables.
-func (s *Subject) classify(f *Finding, i int, p *codeflow.Program) {
+// tables. Not to restore a register is an error in a function that keeps the psABI.
+func (s *Subject) classify(f *Finding, i int, p *codeflow.Program, keepsABI bool) {
 	s.name(f, s.Functions[i].Hi)
 	if (f.Kind == KindClobbered || f.Kind == KindSaved) && s.Image.IsGo(f.Start) {
 		f.Class, f.Severity = ClassGo, SeverityNote
@@ -496,7 +501,9 @@ func (s *Subject) classify(f *Finding, i int, p *codeflow.Program) {
 	if f.Kind == KindClobbered && f.Class == ClassTable && !f.stated {
 		for h := range uint8(16) {
 			if codeflow.CalleeSaved>>h&1 != 0 && regName(h) == f.Register && p.Broken(f.Start)>>h&1 != 0 {
-				f.Class, f.Severity = ClassPrivate, SeverityNote
+				if f.Severity = SeverityError; !keepsABI {
+					f.Class, f.Severity = ClassPrivate, SeverityNote
+				}
 			}
 		}
 	}

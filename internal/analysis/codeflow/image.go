@@ -20,6 +20,7 @@ type Image struct {
 	segs     []segment
 	sections []section         // executable ones
 	starts   map[uint64]bool   // function symbols
+	exported map[uint64]bool   // functions that other files may call
 	parts    map[uint64]bool   // symbols of parts of functions that have no type: clang's .__part.N
 	relText  map[uint64]bool   // addresses of code that relative relocations store
 	relAt    []stored          // the same, by place
@@ -75,7 +76,7 @@ func NewImage(r io.ReaderAt) (img *Image, err error) {
 	if err != nil {
 		return nil, err
 	}
-	img = &Image{starts: map[uint64]bool{}, parts: map[uint64]bool{}, relText: map[uint64]bool{}, gotNames: map[uint64]string{}, noReturn: map[uint64]bool{}, noRetGOT: map[uint64]bool{}, exitsIf: map[uint64]bool{}, exitsGOT: map[uint64]bool{}, entry: f.Entry, lo: ^uint64(0)}
+	img = &Image{starts: map[uint64]bool{}, exported: map[uint64]bool{}, parts: map[uint64]bool{}, relText: map[uint64]bool{}, gotNames: map[uint64]string{}, noReturn: map[uint64]bool{}, noRetGOT: map[uint64]bool{}, exitsIf: map[uint64]bool{}, exitsGOT: map[uint64]bool{}, entry: f.Entry, lo: ^uint64(0)}
 	if err := img.load(f, r); err != nil {
 		return nil, err
 	}
@@ -182,6 +183,9 @@ func (img *Image) addSymbols(ss []elf.Symbol) {
 			continue
 		}
 		img.symbols = append(img.symbols, Symbol{s.Value, s.Size, s.Name})
+		if v := elf.ST_VISIBILITY(s.Other); elf.ST_BIND(s.Info) != elf.STB_LOCAL && (v == elf.STV_DEFAULT || v == elf.STV_PROTECTED) {
+			img.exported[s.Value] = true
+		}
 		if img.Code(s.Value) != nil && !partName(s.Name) {
 			img.starts[s.Value] = true
 		}

@@ -378,6 +378,13 @@ func (p *Program) Targets() []uint64 {
 	return out
 }
 
+// Inner reports whether only calls and jumps of this file lead to the function at pc, and some do: a private calling
+// convention is possible, since each caller is seen.
+func (p *Program) Inner(pc uint64) bool {
+	return (p.called.has(pc) || p.tailIn[pc] || p.ext[pc] != nil) && pc != p.img.entry &&
+		!p.img.exported[pc] && !p.img.relText[pc] && !p.lea.has(pc)
+}
+
 // Broken returns the mask of callee-saved registers, by processor number, that the function at pc does not restore: a
 // private calling convention.
 func (p *Program) Broken(pc uint64) uint16 { return p.breaks[pc].lost }
