@@ -155,6 +155,7 @@ func TestNoFile(t *testing.T) {
 	memory, err := unix.MemfdCreate("waiter", 0)
 	require.NoError(t, err)
 	file := os.NewFile(uintptr(memory), "waiter")
+	defer file.Close()
 	_, err = file.Write(text)
 	require.NoError(t, err)
 	moved := exec.Command(program)
