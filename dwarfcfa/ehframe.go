@@ -180,6 +180,9 @@ func (h *ehFrameHdr) fdes() func(yield func(Addr) bool) {
 func (h *ehFrameHdr) search(pc Addr) (start, fde Addr) {
 	lo, hi := 0, len(h.table)/pairSize
 	mid := hi - 1
+	if first, _ := h.pair(0); pc < first {
+		return h.pair(0)
+	}
 	for last, _ := h.pair(mid); pc < last && lo < hi; {
 		mid = (lo + hi) / 2
 		if at, _ := h.pair(mid); pc < at {
@@ -200,6 +203,22 @@ func (s *Section) Named(start Addr) (offset uint64, ok bool) {
 	}
 	at, fde := s.hdr.search(start)
 	return uint64(fde - s.Addr), at == start
+}
+
+// Hidden returns what libgcc finds in the table of .eh_frame_hdr instead of an FDE, for its first pc; "" if it finds the
+// FDE, or if there is no table.
+func (f *FDE) Hidden() string {
+	s := f.CIE.section
+	if s.hdr == nil || len(s.hdr.table) == 0 {
+		return ""
+	}
+	switch offset, ok := s.Named(f.Start); {
+	case !ok:
+		return "no FDE"
+	case offset != f.Offset:
+		return fmt.Sprintf("what .eh_frame has at %+#x", int64(offset))
+	}
+	return ""
 }
 
 // unwalked returns the offsets of the FDEs that the table names outside of the first size bytes, ascending.

@@ -56,11 +56,15 @@ func compareStarts(t *testing.T, system *loader, path string, b []byte) (found i
 	require.NoError(t, err)
 	var list []area
 	starts := map[Addr]Addr{} // by the FDE's own address
+	hidden := map[Addr]bool{}
+	var own []Addr
 	for e, err := range s.Entries() {
 		require.NoError(t, err)
 		if e.FDE != nil {
 			list = append(list, area{addr: e.FDE.Start})
 			starts[s.Addr+Addr(e.Offset)] = e.FDE.Start
+			hidden[s.Addr+Addr(e.Offset)] = e.FDE.Hidden() != "" || e.FDE.Start == e.FDE.End
+			own = append(own, s.Addr+Addr(e.Offset))
 		}
 	}
 	_, memory := system.memory(t, path, list)
@@ -72,6 +76,7 @@ func compareStarts(t *testing.T, system *loader, path string, b []byte) (found i
 	}
 	for i, a := range list {
 		fde := Addr(binary.BigEndian.Uint64(memory[i]))
+		assert.Equal(t, fde != own[i], hidden[own[i]], "%#x: libgcc %#x, own %#x", uint64(a.addr), uint64(fde), uint64(own[i]))
 		if fde == 0 { // hidden by an empty one
 			continue
 		}

@@ -36,6 +36,8 @@ func (f *Finding) Message() string {
 		fmt.Fprintf(&b, "ret where %s", f.Actual)
 	case KindBorder:
 		fmt.Fprintf(&b, "a row begins %s", f.Actual)
+	case KindHidden:
+		fmt.Fprintf(&b, "libgcc finds %s in .eh_frame_hdr, so that a throw terminates; gdb finds the FDE", f.Actual)
 	case KindNoRow:
 		b.WriteString("called or jumped to, and no row covers it")
 	}

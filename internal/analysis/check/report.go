@@ -16,6 +16,7 @@ const (
 	KindReturn    Kind = "return"    // the return address is not where the row says
 	KindRet       Kind = "ret"       // at a ret the stack pointer is not at the return address
 	KindBorder    Kind = "border"    // a row begins inside an instruction
+	KindHidden    Kind = "hidden"    // libgcc does not find the FDE: .eh_frame_hdr hides it
 	KindNoRow     Kind = "no-row"    // code that other code calls or jumps to has no row
 )
 

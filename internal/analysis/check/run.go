@@ -142,6 +142,7 @@ func (s *Subject) Run(opt Options) *Report {
 	if opt.Fix != nil {
 		opt.Fix.Patches = s.fixes(p, rep.Findings, opt.Fix)
 	}
+	s.hidden(rep)
 	s.noRows(p, rep)
 	return rep
 }
@@ -157,6 +158,18 @@ func (s *Subject) name(f *Finding, end uint64) {
 		lo, hi = f.PC, max(f.End, f.PC+1)
 	}
 	f.Code = fmt.Sprintf("%016x", s.Image.Fingerprint(lo, hi))
+}
+
+// hidden finds FDEs that libgcc does not find.
+func (s *Subject) hidden(rep *Report) {
+	for i, fde := range s.fdes {
+		if instead := fde.Hidden(); instead != "" {
+			fn := s.Functions[i]
+			f := Finding{Kind: KindHidden, Severity: SeverityError, Class: ClassTable, Start: fn.Lo, PC: fn.Lo, End: fn.Hi, Actual: instead, Claimed: "an FDE"}
+			s.name(&f, fn.Hi)
+			rep.Findings = append(rep.Findings, f)
+		}
+	}
 }
 
 // noRows notes calls and jumps to code without any row.

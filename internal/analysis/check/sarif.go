@@ -71,6 +71,7 @@ func sarifRules() []sarifRule {
 		{string(KindSaved), sarifText{"a saved register is not in the slot that the row names"}},
 		{string(KindClobbered), sarifText{"a register that the row calls unchanged has changed"}},
 		{string(KindBorder), sarifText{"a row begins inside an instruction"}},
+		{string(KindHidden), sarifText{"an FDE that libgcc does not find in .eh_frame_hdr"}},
 		{string(KindNoRow), sarifText{"code without a row"}},
 	}
 }

@@ -120,7 +120,10 @@ func (s *Subject) arrange() {
 	for _, i := range order {
 		f := s.Functions[i]
 		if n := len(fns); n > 0 {
-			if fns[n-1].Lo == f.Lo {
+			if fns[n-1].Lo == f.Lo { // of equal starts one counts, as for rows
+				if s.fdes[i].Hidden() == "" && fdes[n-1].Hidden() != "" {
+					fns[n-1], fdes[n-1] = f, s.fdes[i]
+				}
 				continue
 			}
 			fns[n-1].Hi = min(fns[n-1].Hi, f.Lo)
