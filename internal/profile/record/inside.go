@@ -116,6 +116,9 @@ func (in *Inside) pollWindow(w uint64) error {
 	return nil
 }
 
+// userEnd is where the address space of programs ends at the latest: with 5-level paging, Documentation/arch/x86/x86_64/mm.rst.
+const userEnd = 1 << 56
+
 // mostText bounds /proc/PID/maps: a process has 65,530 mappings, if vm.max_map_count is Linux's default.
 const mostText = 16 << 20
 
@@ -124,7 +127,7 @@ func (in *Inside) mappings(pid int32, text []byte) *unwind.Maps {
 	space := int32(in.tracker.newSpace())
 	for line := range strings.Lines(string(text)) {
 		m, ok := procfs.ParseMapping(strings.TrimSuffix(line, "\n"))
-		if !ok || !m.Exec {
+		if !ok || !m.Exec || m.End > userEnd {
 			continue
 		}
 		o := in.tracker.Mapped(in.tracker.origin(pid), &m, nil)

@@ -238,6 +238,35 @@ func TestRegionMutated(t *testing.T) {
 	assert.Less(t, damaged, count)
 }
 
+// TestRegionMappings: what a program says that it has mapped is no reason to wait for a FIFO, to open a device or to overflow.
+func TestRegionMappings(t *testing.T) {
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "fifo")
+	require.NoError(t, unix.Mkfifo(fifo, 0o600))
+	for _, text := range []string{
+		"00400000-00403000 r-xp 00000000 00:00 1 " + fifo + "\n",
+		"00400000-00403000 r-xp 00000000 00:00 1 /dev/zero\n00400000-00403000 r-xp 00000000 00:00 1 /dev/tty\n",
+		"00400000-00403000 r-xp 00000000 00:00 1 /proc/kcore\n",
+		"00400000-00403000 r-xp 00000000 00:00 1 " + dir + "\n",
+		"0-ffffffffffffffff r-xp ffffffffffffffff ffffffff:ffffffff 18446744073709551615 /bin/true\n",
+		"00400000-00403000 r-xp 0 00:00 1 /bin/true\n00401000-00402000 r-xp fffffffffffff000 00:00 1 /bin/true\n00400800-00400801 r-xp 0 0 0 [vdso]\n",
+		strings.Repeat("00400000-00403000 r-xp 0 00:00 1 a\n", 400),
+		strings.Repeat("x", 10000) + "\n\x00\xff\n- r-xp\n",
+	} {
+		in := anInside(t)
+		aRegion(t, in.region)
+		at := windowStart(0) + regionPage + regionChunk
+		head, err := binary.Append(nil, binary.LittleEndian, chunkHeader{Ready: in.region.token, Kind: chunkMaps, PID: uint32(os.Getpid()), Generation: 1, Used: uint64(regionLine + len(text))})
+		require.NoError(t, err)
+		_, err = in.region.file.WriteAt(append(head, text...), at)
+		require.NoError(t, err)
+		p, _, err := writeAll(in)
+		require.NoError(t, err, text)
+		assert.EqualValues(t, 5*3000, p.Inside.Bytes)
+		in.Close()
+	}
+}
+
 // TestRegionClaims: what a program claims without having written it costs neither time nor memory.
 func TestRegionClaims(t *testing.T) {
 	in := anInside(t)
