@@ -1,6 +1,7 @@
 package check_test
 
 import (
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -79,4 +80,75 @@ END
 	assert.Empty(t, findings("96", "-16", ""))
 	assert.NotEmpty(t, findings("96", "-16", "call abort"), "the code has an end")
 	assert.NotEmpty(t, findings("16", "-24", ""), "f has such a frame")
+}
+
+// TestPartJumpsBack: a moved part that jumps back, whatever names it. Its first row is no witness for itself: the state at
+// the jump to it counts. Its function is judged, too.
+func TestPartJumpsBack(t *testing.T) {
+	const part = `
+.text
+.globl f
+.type f,@function
+f: .cfi_startproc
+push %rbx
+.cfi_def_cfa_offset 16
+.cfi_offset 3,-16
+push %rbp
+.cfi_def_cfa_offset 24
+.cfi_offset 6,-24
+mov %rdi,%rbx
+call *%rsi
+test %eax,%eax
+js part
+1: pop %rbp
+.cfi_def_cfa_offset 16
+.cfi_restore 6
+pop %rbx
+.cfi_def_cfa_offset 8
+.cfi_restore 3
+ret
+.cfi_endproc
+.size f,.-f
+.section .text.unlikely,"ax"
+NAME
+part: .cfi_startproc
+ROWS
+mov %rbx,%rdi
+call *%rbp
+jmp 1b
+.cfi_endproc
+`
+	const rows = ".cfi_def_cfa_offset 24\n.cfi_offset 3,-16\n.cfi_offset 6,-24"
+	for name, head := range map[string]string{
+		"label": "", "local": ".type part,@function", "cold": ".set f.cold,part\n.type f.cold,@function",
+		"hidden": ".globl part\n.hidden part\n.type part,@function", "exported": ".globl part\n.type part,@function",
+	} {
+		for _, form := range []string{".o", ".so", "stripped"} {
+			found := func(rows string) []check.Finding {
+				path := assemble(t, "f.s", replace(replace(part, "NAME", head), "ROWS", rows))
+				if form != ".o" {
+					flags := []string{"-shared", "-nostdlib", "-o", path + form, path}
+					if form == "stripped" {
+						flags = append(flags, "-s")
+					}
+					msg, err := exec.Command("gcc", flags...).CombinedOutput()
+					require.NoError(t, err, "%s", msg)
+					path += form
+				}
+				r := run(t, path)
+				if name != "exported" || rows != "" {
+					assert.Equal(t, r.Instructions, r.Judged, "%s %s", name, form)
+				}
+				return errorsIn(r)
+			}
+			assert.Empty(t, found(rows), "%s %s", name, form)
+			if wrong := found(""); name == "exported" && form != ".o" {
+				assert.Empty(t, wrong, "%s %s: the jump goes to the PLT", name, form)
+			} else if assert.Len(t, wrong, 1, "%s %s", name, form) {
+				assert.Equal(t, check.KindCFA, wrong[0].Kind)
+				assert.Equal(t, "rsp+24", wrong[0].Actual)
+				assert.Equal(t, wrong[0].Start, wrong[0].PC)
+			}
+		}
+	}
 }

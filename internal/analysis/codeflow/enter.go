@@ -58,7 +58,7 @@ func (f *flow) popsReturn() (found bool) {
 			continue
 		}
 		own := q.above && (q.other || f.beginner == nil)
-		if q.other && f.p.isEntry(lo) && f.p.weaklyNamed(lo) {
+		if q.other && f.p.isEntry(lo) && (f.p.weaklyNamed(lo) || !q.returns && f.p.goesInto(q.i)) {
 			own = own || !q.returns || len(f.parts) > 1 || len(f.p.extOf[q.i]) > 0 // what returns may come from elsewhere
 		}
 		if f.beginner == nil && q.fn.Shared && !f.p.isCalled(lo) {
@@ -135,6 +135,9 @@ func (f *flow) enter(q *part) {
 	}
 	// Without a name and without a state from elsewhere, whether its first instruction is an entry is open.
 	others := p.extOf[q.i]
+	if e == nil && f.beginner != nil && p.unused(lo) && f.jumpsTo(lo) {
+		ok = false // the state of the group's jump counts, whatever the row says
+	}
 	if e == nil && !p.referred(lo) {
 		// A cold part: control enters it elsewhere than at its first instruction.
 		switch {

@@ -297,6 +297,19 @@ func (p *Program) referred(pc uint64) bool {
 	return p.called.has(pc) || p.img.starts[pc] || p.img.relText[pc] || p.lea.has(pc)
 }
 
+// unused reports whether nothing but a symbol, and jumps, refer to pc.
+func (p *Program) unused(pc uint64) bool {
+	return !p.called.has(pc) && !p.img.relText[pc] && !p.lea.has(pc)
+}
+
+// goesInto reports whether function i jumps into the middle of one that calls lead to, as a moved part does.
+func (p *Program) goesInto(i int) bool {
+	return slices.ContainsFunc(p.sum[i].outs, func(t uint64) bool {
+		g := p.find(t)
+		return g >= 0 && g != i && t != p.fns[g].Lo && p.isEntry(p.fns[g].Lo)
+	})
+}
+
 // isCalled reports whether a call or a function's symbol names pc. A label, whose address other code or a table may
 // hold, has neither.
 func (p *Program) isCalled(pc uint64) bool { return p.called.has(pc) || p.img.starts[pc] }
