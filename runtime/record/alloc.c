@@ -277,32 +277,6 @@ int ehr_do_posix_memalign_(void **p, size_t align, size_t n, const eh_elf_regs_t
     return failed;
 }
 
-void *ehr_do_aligned_alloc_(size_t align, size_t n, size_t unused, const eh_elf_regs_t *regs)
-{
-    (void)unused;
-    return counted(ehr_aligned_alloc_(align, n), n, regs);
-}
-
-void *ehr_do_memalign_(size_t align, size_t n, size_t unused, const eh_elf_regs_t *regs)
-{
-    (void)unused;
-    return counted(ehr_memalign_(align, n), n, regs);
-}
-
-void *ehr_do_valloc_(size_t n, size_t unused, size_t unused2, const eh_elf_regs_t *regs)
-{
-    (void)unused;
-    (void)unused2;
-    return counted(ehr_valloc_(n), n, regs);
-}
-
-void *ehr_do_pvalloc_(size_t n, size_t unused, size_t unused2, const eh_elf_regs_t *regs)
-{
-    (void)unused;
-    (void)unused2;
-    return counted(ehr_pvalloc_(n), n, regs);
-}
-
 /* ------------------------------------------------------------------------------ the start */
 
 /*

@@ -72,14 +72,23 @@
 	sampled
 .endm
 
-	.text
+/* counting defines a function that allocates a number of bytes. */
+.macro counting name, bytes
 	.p2align 4
-	begin	malloc
-	count	%rdi
+	begin	\name
+	count	\bytes
 	jc	1f
-	jmp	*ehr_malloc_(%rip)
-1:	take	%rdi, ehr_malloc_
-	end	malloc
+	jmp	*ehr_\name\()_(%rip)
+1:	take	\bytes, ehr_\name\()_
+	end	\name
+.endm
+
+	.text
+	counting malloc, %rdi
+	counting valloc, %rdi
+	counting pvalloc, %rdi
+	counting memalign, %rsi
+	counting aligned_alloc, %rsi
 
 	.p2align 4
 	begin	calloc
@@ -118,18 +127,6 @@
 	begin	posix_memalign
 	inC	ehr_do_posix_memalign_
 	end	posix_memalign
-	begin	aligned_alloc
-	inC	ehr_do_aligned_alloc_
-	end	aligned_alloc
-	begin	memalign
-	inC	ehr_do_memalign_
-	end	memalign
-	begin	valloc
-	inC	ehr_do_valloc_
-	end	valloc
-	begin	pvalloc
-	inC	ehr_do_pvalloc_
-	end	pvalloc
 
 /* The loader looks at who called these: they are not called from here, but jumped to. */
 .macro loading name
@@ -201,8 +198,4 @@ ehr_\name\()_:
 	.hidden	ehr_reallocate_
 	.hidden	ehr_forget_
 	.hidden	ehr_do_posix_memalign_
-	.hidden	ehr_do_aligned_alloc_
-	.hidden	ehr_do_memalign_
-	.hidden	ehr_do_valloc_
-	.hidden	ehr_do_pvalloc_
 	.section .note.GNU-stack, "", @progbits
