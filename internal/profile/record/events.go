@@ -209,5 +209,13 @@ func (e *Event) counted() bool {
 }
 
 func (e *Event) stackfmt() *stackfmt.Event {
-	return &stackfmt.Event{Name: e.Name, TID: true, CPU: true, Time: true, Period: true, Callchain: true, Kind: e.kind, Unit: e.unit, Samples: e.objects}
+	weight := ""
+	switch {
+	case e.blocked:
+		weight = "microseconds"
+	case e.objects != "":
+		weight = e.unit
+	}
+	return &stackfmt.Event{Name: e.Name, TID: true, CPU: true, Time: true, Period: true, Callchain: true, Kind: e.kind, Unit: e.unit, Samples: e.objects,
+		Weight: weight}
 }

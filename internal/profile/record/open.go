@@ -218,7 +218,13 @@ func (s *stream) open(o *Options, cpus []int, ring int, others ...*perfevent.Eve
 
 func (s *stream) openOne(o *Options, tid, cpu int) (*perfevent.Event, error) {
 	if o.Target.Cgroup != nil && s.source != nil { // what all processes map is followed
-		return perfevent.OpenCgroup(s.attr, o.Target.Cgroup, cpu)
+		e, err := perfevent.OpenCgroup(s.attr, o.Target.Cgroup, cpu)
+		// ENOENT and EBADF are about the folder: perf_cgroup_connect in kernel/events/core.c.
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EBADF) {
+			return nil, fmt.Errorf("--cgroup %s: the folder is no control group that events can be counted in: "+
+				"want one of version 2, below /sys/fs/cgroup, or of version 1's perf_event", o.Target.Cgroup.Name())
+		}
+		return e, err
 	}
 	return perfevent.Open(s.attr, tid, cpu)
 }

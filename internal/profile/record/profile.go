@@ -97,7 +97,7 @@ func (p *Profile) Write(w io.Writer, format stackfmt.Format, each bool, names *s
 			o := out.stack(s)
 			o.TID, o.Count, o.Period = s.PID, s.Count, s.Period
 			if p.Weigh > 0 {
-				o.Count = s.Period / p.Weigh
+				o.Weight = max(1, s.Period/p.Weigh)
 			}
 			if err := put(o); err != nil {
 				return err

@@ -84,7 +84,7 @@ func (w *foldedWorker) Add(b []byte, s *Sample) []byte {
 		k = append(k, f.Text...)
 	}
 	w.buf = k
-	w.counts.Add(k, tally.Sum{s.count()})
+	w.counts.Add(k, tally.Sum{s.weight()})
 	return b
 }
 

@@ -1,6 +1,7 @@
 package stackfmt
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -51,7 +52,7 @@ func (p *perfText) Render(f *Frame) {
 		f.Text = p.appendFrame(f.Text, f, in.Shown(), inlined)
 		f.Text = p.appendSource(f.Text, in.Source)
 	}
-	f.Text = p.appendFrame(f.Text, f, f.Shown(), f.DSO)
+	f.Text = p.appendFrame(f.Text, f, f.Shown(), cmp.Or(f.PerfMap, f.DSO))
 	f.Text = p.appendSource(f.Text, f.Source)
 }
 
@@ -156,7 +157,7 @@ func (p *perfText) Add(b []byte, s *Sample) []byte {
 	if f := s.Leaf; f != nil {
 		b = append(b, ' ')
 		b = appendHex(b, s.PC, 16)
-		b = p.appendName(b, f, f.Shown(), f.DSO)
+		b = p.appendName(b, f, f.Shown(), cmp.Or(f.PerfMap, f.DSO))
 		if len(f.Inlined) > 0 {
 			return p.appendSource(b, f.Inlined[0].Source)
 		}

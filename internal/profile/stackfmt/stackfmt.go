@@ -49,6 +49,7 @@ type Frame struct {
 	DSO        string // path of the object, or a name such as [kernel.kallsyms]
 	Kernel     bool
 	JIT        bool           // of no file: compiled at run time
+	PerfMap    string         // with JIT: perf's name for the object, though there is no such file; "": DSO
 	Object     *unwind.Object // nil for the kernel's, and where nothing is mapped
 	Source
 	Inlined []Inlined // at this address, innermost first
@@ -83,6 +84,8 @@ type Event struct {
 	// Samples is what the number of samples counts, as pprof has it: of an event of a heap, objects. The
 	// events of a recording that have it are values of the same samples. "": samples.
 	Samples string
+	// Weight is the unit of weights. "": samples.
+	Weight string
 }
 
 // kind returns what periods count, in pprof's terms.
@@ -106,6 +109,7 @@ type Sample struct {
 	Time     uint64 // ns
 	Period   uint64 // in the event's unit, of all Count samples
 	Count    uint64 // how many samples this is; 0: one
+	Weight   uint64 // for formats with one number for a stack: in units of Event.Weight; 0: Count
 	Event    *Event
 	Width    int      // of the longest event name
 	Frames   []*Frame // innermost first
@@ -131,6 +135,9 @@ func (s *Sample) Cut() bool {
 
 // count returns how many samples this is.
 func (s *Sample) count() uint64 { return max(s.Count, 1) }
+
+// weight returns the number of a stack in formats that have one.
+func (s *Sample) weight() uint64 { return cmp.Or(s.Weight, s.count()) }
 
 // Recording describes all samples for Finish.
 type Recording struct {

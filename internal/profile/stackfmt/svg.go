@@ -100,7 +100,7 @@ func (w *flameWorker) Add(b []byte, s *Sample) []byte {
 	}
 	w.buf = k
 	// Equal stacks have equal keys: a count is all that grows.
-	w.counts.Add(k, tally.Sum{s.count()})
+	w.counts.Add(k, tally.Sum{s.weight()})
 	if len(s.Guessed) > 0 {
 		w.guessed += s.count()
 	}
@@ -121,9 +121,8 @@ func (t *flames) Finish(w io.Writer, r *Recording) error {
 		before.each(uint32(len(t.frames.list)), g.AddBefore)
 	}
 	unit := "samples"
-	// One event of a heap counts objects, and so on; several events count as samples.
-	if len(r.Events) == 1 && r.Events[0].Samples != "" {
-		unit = r.Events[0].unit()
+	if len(r.Events) == 1 && r.Events[0].Weight != "" { // several events count as samples
+		unit = r.Events[0].Weight
 	}
 	_, err := g.Write(w, flamegraph.Options{Title: cmp.Or(t.opt.Title, r.title()), Unit: unit,
 		Width: t.opt.Width, MaxBytes: t.opt.MaxBytes, Inverted: t.opt.Inverted, Note: t.guessed()})

@@ -54,13 +54,21 @@ func (r *run) ofProcesses(ctx context.Context) (any bool) {
 	// Nothing at all is a failure; a part is a note.
 	switch {
 	case refused > 0 && any:
-		r.c.Note("processes", fmt.Errorf("no permission to read %d of them; root has it", refused))
+		r.c.Note("processes", fmt.Errorf("no permission to read %d of them%s", refused, whoMay()))
 	case refused > 0:
-		r.c.Fail("processes", fmt.Errorf("no permission to read any of %d; root has it", refused))
+		r.c.Fail("processes", fmt.Errorf("no permission to read any of %d%s", refused, whoMay()))
 	case !any && len(r.Processes.PIDs) == 0:
 		r.c.Fail("processes", errors.New("all have ended"))
 	}
 	return any
+}
+
+// whoMay says who may read other processes.
+func whoMay() string {
+	if os.Geteuid() != 0 {
+		return "; root has it"
+	}
+	return ": CAP_SYS_PTRACE is missing, or they have rights that this process has not"
 }
 
 // processName is how messages name a process.

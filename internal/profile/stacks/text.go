@@ -125,36 +125,45 @@ func (g *Group) head(b []byte, stopped, often bool) []byte {
 	if often {
 		b = fmt.Appendf(b, "%d times: ", g.Count)
 	}
-	// One thread is shown with its state; of several, counts.
-	if len(g.Threads) == 1 {
+	var ids []int32 // Threads has each once for each state
+	for i := range g.Threads {
+		if !slices.Contains(ids, g.Threads[i].TID) {
+			ids = append(ids, g.Threads[i].TID)
+		}
+	}
+	// One thread is shown with its states; of several, counts.
+	if len(ids) == 1 {
 		b = fmt.Appendf(b, "thread %d", first.TID)
 		if first.Comm != "" {
 			b = fmt.Appendf(b, " (%s)", stackfmt.Escape(first.Comm))
 		}
-		if first.State != "" {
-			b = fmt.Appendf(b, ", %s", first.State)
+		between := ", "
+		for i := range g.Threads {
+			if state := g.Threads[i].State; state != "" {
+				b, between = append(append(b, between...), state...), " and "
+			}
 		}
 		if stopped && first.Stopped > 0 {
 			b = fmt.Appendf(b, ", stopped for %v", first.Stopped.Round(time.Microsecond))
 		}
 		return append(b, ":\n"...)
 	}
-	b = fmt.Appendf(b, "%d threads", len(g.Threads))
+	b = fmt.Appendf(b, "%d threads", len(ids))
 	// States without what follows in brackets.
 	b = append(b, g.counts(", ", func(t *stack.Thread) string { state, _, _ := strings.Cut(t.State, "("); return state })...)
 	b = append(b, g.counts("; ", func(t *stack.Thread) string { return stackfmt.Escape(t.Comm) })...)
 	b = append(b, "; ids"...)
 	const shown = 10
-	for _, t := range g.Threads[:min(shown, len(g.Threads))] {
-		b = fmt.Appendf(b, " %d", t.TID)
+	for _, id := range ids[:min(shown, len(ids))] {
+		b = fmt.Appendf(b, " %d", id)
 	}
-	if len(g.Threads) > shown {
+	if len(ids) > shown {
 		b = append(b, " ..."...)
 	}
 	return append(b, ":\n"...)
 }
 
-// counts returns the different values that threads have, with how many threads have each if they differ.
+// counts returns the different values that threads have, with how many threads have had each if they differ.
 func (g *Group) counts(begin string, of func(*stack.Thread) string) string {
 	counts := make(map[string]int)
 	var values []string

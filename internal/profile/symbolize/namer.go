@@ -185,7 +185,11 @@ func (n *Namer) anonymous(f *stackfmt.Frame, at uint64, pid int32) *stackfmt.Fra
 	left := n.jitLeft
 	n.mu.Unlock()
 	m := o.get(func() jitMap { return n.readJIT(pid, left) })
-	if !strings.HasPrefix(f.Object.Name, memfdPrefix) {
+	switch {
+	case strings.HasPrefix(f.Object.Name, memfdPrefix):
+	case m.table == nil:
+		f.DSO, f.PerfMap = "[anonymous memory]", m.path
+	default:
 		f.DSO = m.path
 	}
 	if s := m.table.Find(at); s != nil {

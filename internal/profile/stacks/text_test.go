@@ -1,0 +1,32 @@
+package stacks
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
+	"github.com/ehasm/ehasm/stack"
+	"github.com/ehasm/ehasm/unwind"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestThreadsInStates: a thread that was seen in two states is one thread.
+func TestThreadsInStates(t *testing.T) {
+	gs := NewGroups(symbolize.New(symbolize.Options{}).NewCache(nil), true)
+	take := func(threads ...stack.Thread) *stack.Target {
+		target := &stack.Target{PID: 1, Threads: threads, Maps: unwind.NewProcesses().Process(1).Maps()}
+		gs.Add(target)
+		return target
+	}
+	thread := func(tid int32, state string) stack.Thread {
+		return stack.Thread{TID: tid, Comm: "x", State: state, PCs: []uint64{1}, End: unwind.Outermost}
+	}
+	take(thread(5, "running"))
+	last := take(thread(5, "sleeping"))
+	assert.Contains(t, string(gs.Text(nil, last, false)), "2 times: thread 5 (x), running and sleeping:\n")
+	last = take(thread(5, "running"), thread(6, "running"))
+	text := string(gs.Text(nil, last, false))
+	assert.Contains(t, text, "4 times: 2 threads, running (2), sleeping (1); x; ids 5 6:\n")
+	assert.Equal(t, 1, strings.Count(text, "#0"))
+}
