@@ -43,13 +43,13 @@ type Core struct {
 	threads  []coreThread     // the one that crashed first
 	mappings []procfs.Mapping // of files, ascending
 	notes    []string         // problems, a line each
-	// replaced is the name of the file that path is given for; "": none
-	replaced, path string
-	ids            map[string][]byte           // build-ids of mapped files, by name
-	unknown        map[string][]procfs.Mapping // of files without, see withoutID
-	compared       map[*unwind.Object]procfs.Comparison
-	images         map[string]*unwind.Object // of files of which the core has the bytes, by name
-	room           uint64                    // bytes that images may still take
+	replaced fileID           // what path is given for
+	path     string
+	ids      map[fileID][]byte           // build-ids of mapped files
+	unknown  map[fileID][]procfs.Mapping // of files without, see withoutID
+	compared map[compared]procfs.Comparison
+	images   map[fileID]*unwind.Object // of files of which the core has the bytes
+	room     uint64                    // bytes that images may still take
 }
 
 // coreThread is a thread with its registers.
@@ -79,8 +79,8 @@ func (c *Core) finish() {
 	}
 	all := c.all()
 	c.ids = buildIDs(all, c.read)
-	c.unknown, c.compared = withoutID(all, c.ids), make(map[*unwind.Object]procfs.Comparison)
-	c.images, c.room = make(map[string]*unwind.Object), min(c.size, mostImages)
+	c.unknown, c.compared = withoutID(all, c.ids), make(map[compared]procfs.Comparison)
+	c.images, c.room = make(map[fileID]*unwind.Object), min(c.size, mostImages)
 }
 
 // coreOf reads the headers and notes of a core whose file has size bytes.
@@ -244,6 +244,7 @@ func (c *Core) mapped(d []byte) {
 			mostFiles, mostPath, nameless))
 	}
 	sortByStart(c.mappings)
+	countFiles(c.mappings)
 }
 
 func sortByStart(list []procfs.Mapping) {
@@ -266,7 +267,7 @@ func (c *Core) all() []procfs.Mapping {
 	for _, s := range c.segments {
 		m := procfs.Mapping{Start: s.start, End: s.end, Offset: s.start, Name: procfs.AnonName, Exec: s.exec}
 		if f := c.file(s.start); f != nil {
-			m.Name, m.Offset = f.Name, f.Offset+s.start-f.Start
+			m.Name, m.Inode, m.Offset = f.Name, f.Inode, f.Offset+s.start-f.Start
 		} else if s.start == c.vdso && c.vdso != 0 {
 			m.Name, m.Offset = unwind.VDSOName, 0
 		}
@@ -305,12 +306,12 @@ func (c *Core) Program() string {
 
 // Use takes the file at path for the program. The error says that the file is another program.
 func (c *Core) Use(path string, objects *unwind.Objects) error {
-	name := c.Program()
-	if name == "" {
+	if c.Program() == "" {
 		return errors.New("the core does not say which program it is of")
 	}
-	o := objects.At(name, c.ids[name], path)
-	different := o.Path() != "" && c.compare(o) == procfs.Different
+	of := fileOf(c.file(c.entry))
+	o := objects.At(of.name, c.ids[of], path)
+	different := o.Path() != "" && c.compare(o, of) == procfs.Different
 	err := o.Err()
 	if different {
 		err = errOther
@@ -321,7 +322,7 @@ func (c *Core) Use(path string, objects *unwind.Objects) error {
 	case err != nil:
 		return err
 	}
-	c.replaced, c.path = name, path
+	c.replaced, c.path = of, path
 	return nil
 }
 
@@ -396,7 +397,8 @@ func (c *Core) unchecked(maps *unwind.Maps) []string {
 	var names []string
 	seen := make(map[*unwind.Object]bool)
 	for _, m := range maps.All() {
-		if o := m.Object; !seen[o] && o.IsFile() && o.Path() != "" && c.compare(o) == procfs.NotCompared {
+		f := c.file(m.Start)
+		if o := m.Object; f != nil && !seen[o] && o.IsFile() && o.Path() != "" && c.compare(o, fileOf(f)) == procfs.NotCompared {
 			names = append(names, o.Name)
 		}
 		seen[m.Object] = true

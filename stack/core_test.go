@@ -12,6 +12,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/testing/unwindtest"
 	"github.com/ehasm/ehasm/unwind"
 )
 
@@ -256,4 +258,43 @@ func TestCoreLate(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Len(t, target.Threads, 1)
 	assert.Equal(t, int32(78), target.Threads[0].TID)
+}
+
+// TestCoreOneName: files of one name, such as memfds, have their own bytes and build-ids, whether the core has these or not.
+func TestCoreOneName(t *testing.T) {
+	const name, page, base = "/memfd:plugin (deleted)", 0x1000, 0x40_0000
+	le := binary.LittleEndian
+	var memory, ranges []byte
+	var names string
+	c := &Core{image: &image{}}
+	for i, id := range []string{"first", "second"} {
+		e := unwindtest.ELF{Off: page, VAddr: page, Size: page, BuildID: []byte(id)}
+		file := e.Bytes()
+		require.Len(t, file, 2*page)
+		for part := range uint64(2) {
+			start := base + uint64(len(memory))
+			c.segments = append(c.segments, segment{start: start, end: start + page, off: uint64(len(memory)), size: page, exec: part == 1})
+			for _, w := range []uint64{start, start + page, part} {
+				ranges = le.AppendUint64(ranges, w)
+			}
+			memory = append(memory, file[part*page:(part+1)*page]...)
+			names += name + "\x00"
+		}
+		memory[len(memory)-1] = byte(i)
+	}
+	c.image.file, c.image.size = bytes.NewReader(memory), uint64(len(memory))
+	c.mapped(slices.Concat(le.AppendUint64(le.AppendUint64(nil, 4), page), ranges, []byte(names)))
+	c.finish()
+	objects := unwind.NewObjects(unwind.Options{})
+	for i, id := range []string{"first", "second"} {
+		o := c.object(objects, c.file(base+uint64(2*i+1)*page))
+		require.NoError(t, o.Err())
+		assert.Equal(t, id, string(o.BuildID()))
+		file, size, err := o.Open()
+		require.NoError(t, err)
+		last := []byte{0xff}
+		_, err = file.ReadAt(last, size-1)
+		require.NoError(t, err)
+		assert.Equal(t, byte(i), last[0])
+	}
 }

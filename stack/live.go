@@ -132,7 +132,7 @@ func (l *Live) readMaps() error {
 	from := &mapped.Process{PID: l.pid, Read: func(addr uint64, b []byte) int { return l.read(b, addr) }}
 	ids := buildIDs(list, l.read)
 	l.processes.Clear(l.pid)
-	object := func(m *procfs.Mapping) *unwind.Object { return l.files.Mapped(from, m, ids[m.Name]) }
+	object := func(m *procfs.Mapping) *unwind.Object { return l.files.Mapped(from, m, ids[fileOf(m)]) }
 	placeAll(l.processes, l.pid, list, object, from.Read)
 	l.maps = l.processes.Process(l.pid).Maps()
 	return nil

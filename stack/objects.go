@@ -41,22 +41,47 @@ func placeAll(to *unwind.Processes, pid int32, list []procfs.Mapping, object fun
 	}
 }
 
-// buildIDs returns the build-ids of mapped files, by name, as they are in memory: a file may have been replaced
+// fileID tells mapped files apart that have one name: memfds, and files that were removed.
+type fileID struct {
+	name  string
+	inode uint64 // in a core, see countFiles
+}
+
+func fileOf(m *procfs.Mapping) fileID { return fileID{m.Name, m.Inode} }
+
+// countFiles numbers the files of each name, since a core has no inodes. list ascends. The parts of a file are mapped at
+// ascending offsets, so where these go down another file begins, or the same again.
+func countFiles(list []procfs.Mapping) {
+	last := make(map[string]*procfs.Mapping)
+	for i := range list {
+		m := &list[i]
+		if before := last[m.Name]; before != nil {
+			m.Inode = before.Inode
+			if m.Offset < before.Offset {
+				m.Inode++
+			}
+		}
+		last[m.Name] = m
+	}
+}
+
+// buildIDs returns the build-ids of mapped files as they are in memory: a file may have been replaced
 // since. Files whose first page is not in memory have none.
-func buildIDs(list []procfs.Mapping, read memory) map[string][]byte {
-	needed := make(map[string]bool)
+func buildIDs(list []procfs.Mapping, read memory) map[fileID][]byte {
+	needed := make(map[fileID]bool)
 	for _, m := range list {
 		if m.Exec && strings.HasPrefix(m.Name, "/") {
-			needed[m.Name] = true
+			needed[fileOf(&m)] = true
 		}
 	}
-	ids := make(map[string][]byte)
+	ids := make(map[fileID][]byte)
 	for _, m := range list {
-		if !needed[m.Name] || m.Offset != 0 || ids[m.Name] != nil {
+		of := fileOf(&m)
+		if !needed[of] || m.Offset != 0 || ids[of] != nil {
 			continue
 		}
 		// an error means that there is none
-		ids[m.Name], _ = abi.BuildID(io.NewSectionReader(readerAt{read, m.Start}, 0, int64(min(m.End-m.Start, 1<<30)))) // 1 GB bounds what a header may claim
+		ids[of], _ = abi.BuildID(io.NewSectionReader(readerAt{read, m.Start}, 0, int64(min(m.End-m.Start, 1<<30)))) // 1 GB bounds what a header may claim
 	}
 	return ids
 }
@@ -66,20 +91,21 @@ var errOther = errors.New("the file has other bytes than the memory in the core"
 
 // object returns the object of a mapping.
 func (c *Core) object(objects *unwind.Objects, m *procfs.Mapping) *unwind.Object {
-	if m.Name == c.replaced && c.path != "" {
-		return objects.At(m.Name, c.ids[m.Name], c.path)
+	of := fileOf(m)
+	if of == c.replaced && c.path != "" {
+		return objects.At(m.Name, c.ids[of], c.path)
 	}
-	if o := c.images[m.Name]; o != nil {
+	if o := c.images[of]; o != nil {
 		return o
 	}
-	o := objects.Object(m.Name, c.ids[m.Name])
-	if o.IsFile() && o.Path() != "" && c.compare(o) == procfs.Different {
+	o := objects.Object(m.Name, c.ids[of])
+	if o.IsFile() && o.Path() != "" && c.compare(o, of) == procfs.Different {
 		o = objects.Without(m.Name, nil, errOther)
 	}
 	if o.Path() == "" && c.file(m.Start) != nil {
-		if b := c.bytesOf(m.Name); b != nil {
+		if b := c.bytesOf(of); b != nil {
 			if whole := objects.InMemory(m.Name, b); whole.Err() == nil {
-				c.images[m.Name] = whole
+				c.images[of] = whole
 				return whole
 			}
 		}
@@ -89,10 +115,10 @@ func (c *Core) object(objects *unwind.Objects, m *procfs.Mapping) *unwind.Object
 
 // bytesOf returns the mapped parts of a file at their offsets, if the core has them whole; nil: it has not. Files in memory,
 // and files that are not to be found, have no others.
-func (c *Core) bytesOf(name string) (file []byte) {
+func (c *Core) bytesOf(of fileID) (file []byte) {
 	for _, m := range c.mappings {
 		end := m.Offset + (m.End - m.Start)
-		if m.Name != name {
+		if fileOf(&m) != of {
 			continue
 		}
 		more := max(uint64(len(file)), end) - uint64(len(file))
@@ -113,32 +139,39 @@ func (c *Core) bytesOf(name string) (file []byte) {
 	return file
 }
 
+// compared is a file here, and one that was mapped.
+type compared struct {
+	object *unwind.Object
+	with   fileID
+}
+
 // compare compares an object's file with the memory in the core, as far as that has the file's headers and code. A build-id
 // that is known says it without.
-func (c *Core) compare(o *unwind.Object) procfs.Comparison {
-	if len(c.ids[o.Name]) > 0 {
+func (c *Core) compare(o *unwind.Object, with fileID) procfs.Comparison {
+	if len(c.ids[with]) > 0 {
 		return procfs.Equal
 	}
-	result, known := c.compared[o]
+	pair := compared{o, with}
+	result, known := c.compared[pair]
 	if known {
 		return result
 	}
 	if file, _, err := o.Open(); err == nil {
 		defer file.Close()
-		for _, m := range c.unknown[o.Name] {
+		for _, m := range c.unknown[with] {
 			result = max(result, m.Compare(file, func(addr uint64, b []byte) int { return c.read(b, addr) }))
 		}
 	}
-	c.compared[o] = result
+	c.compared[pair] = result
 	return result
 }
 
-// withoutID returns the mappings of code and of headers by the names of files whose build-ids are not known.
-func withoutID(list []procfs.Mapping, ids map[string][]byte) map[string][]procfs.Mapping {
-	unknown := make(map[string][]procfs.Mapping)
+// withoutID returns the mappings of code and of headers of the files whose build-ids are not known.
+func withoutID(list []procfs.Mapping, ids map[fileID][]byte) map[fileID][]procfs.Mapping {
+	unknown := make(map[fileID][]procfs.Mapping)
 	for _, m := range list {
-		if len(ids[m.Name]) == 0 && (m.Exec || m.Offset == 0) {
-			unknown[m.Name] = append(unknown[m.Name], m)
+		if of := fileOf(&m); len(ids[of]) == 0 && (m.Exec || m.Offset == 0) {
+			unknown[of] = append(unknown[of], m)
 		}
 	}
 	return unknown

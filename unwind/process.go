@@ -132,9 +132,7 @@ func (ps *Processes) SetComm(pid, tid int32, comm string, exec bool) {
 // Fork records that the thread ptid of ppid made the thread tid of process
 // pid. A new process starts with the mappings of its parent.
 func (ps *Processes) Fork(pid, tid, ppid, ptid int32) {
-	if comm, ok := ps.byTID[ptid]; ok {
-		ps.byTID[tid] = comm
-	}
+	ps.byTID[tid] = ps.byTID[ptid] // "" too: the number may have been another thread's
 	if pid == ppid {
 		return
 	}

@@ -242,6 +242,8 @@ func TestProcesses(t *testing.T) {
 	ps.Map(2, 0x9000, 0x1000, 0, b)
 	ps.Fork(2, 3, 2, 2)
 	assert.Equal(t, "prog", ps.Comm(3))
+	ps.Fork(2, 3, 2, 99)
+	assert.Empty(t, ps.Comm(3), "another thread has the number, of one that is not known")
 	assert.Equal(t, "/b+0x0", at(2, 0x9000), "a thread changes nothing")
 	ps.Exit(2, 3)
 	ps.Exit(2, 2)
