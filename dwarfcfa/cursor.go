@@ -59,15 +59,10 @@ func (c *cursor) rewritten(n int) bool {
 	return true
 }
 
-// biased reports whether the next 8 bytes are a word to which a loader adds the load bias.
-func (c *cursor) biased() bool {
-	i := sort.Search(len(c.rewrites), func(i int) bool { return c.rewrites[i].end > c.pos })
-	return i < len(c.rewrites) && c.rewrites[i].start == c.pos && c.rewrites[i].biased && c.remaining() >= 8
-}
-
 // word reads 8 bytes. biased reports whether a loader adds the load bias to them.
 func (c *cursor) word() (v uint64, biased bool) {
-	if !c.biased() {
+	i := sort.Search(len(c.rewrites), func(i int) bool { return c.rewrites[i].end > c.pos })
+	if i == len(c.rewrites) || c.rewrites[i].start != c.pos || !c.rewrites[i].biased || c.remaining() < 8 {
 		return c.u64(), false
 	}
 	return binary.LittleEndian.Uint64(c.bytes(8)), true

@@ -306,7 +306,7 @@ func (in *Interp) exec(i *Inst, cie *CIE, ini *initial) error {
 	case CFADefCFARegister:
 		st.setCFA(clampReg(i.Reg), st.cfaOffset)
 	case CFADefCFAExpression:
-		id, err := in.exprs.intern(cie.section.expr(i), false)
+		id, err := in.exprs.intern(i.Block, false, cie.section.moved)
 		if err != nil {
 			return err
 		}
@@ -316,7 +316,7 @@ func (in *Interp) exec(i *Inst, cie *CIE, ini *initial) error {
 	case CFAValOffset, CFAValOffsetSF:
 		st.setRule(cie, i.Reg, RegRule{Kind: RuleValOffset, Offset: i.Offset})
 	case CFAExpression, CFAValExpression:
-		id, err := in.exprs.intern(cie.section.expr(i), true)
+		id, err := in.exprs.intern(i.Block, true, cie.section.moved)
 		if err != nil {
 			return err
 		}

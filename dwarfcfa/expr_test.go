@@ -127,7 +127,7 @@ func TestExpressionOperations(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			ops, err := decodeExpr(exprBytes{raw: tc.expr}, true)
+			ops, err := decodeExpr(tc.expr, true, false)
 			require.NoError(t, err)
 			x := Expr{Ops: ops, Pushed: true, Raw: tc.expr}
 			require.NoError(t, x.verify())
@@ -190,16 +190,16 @@ func TestBadExpressions(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			ops, err := decodeExpr(exprBytes{raw: tc.expr}, false)
+			ops, err := decodeExpr(tc.expr, false, false)
 			assert.Nil(t, ops)
 			assert.EqualError(t, err, tc.want)
 			assert.ErrorIs(t, err, tc.kind)
 			assert.NotPanics(t, func() { ExprText(tc.expr) })
 		})
 	}
-	_, err := decodeExpr(exprBytes{raw: lits(MaxExprStack)}, true)
+	_, err := decodeExpr(lits(MaxExprStack), true, false)
 	assert.Error(t, err, "the CFA takes a place on the stack")
-	_, err = decodeExpr(exprBytes{raw: lits(MaxExprStack)}, false)
+	_, err = decodeExpr(lits(MaxExprStack), false, false)
 	assert.NoError(t, err)
 }
 

@@ -74,11 +74,8 @@ func (e *encoding) read(c *cursor) (n int64, reg uint64) {
 		n = int64(c.u32())
 	case operandS32:
 		n = int64(int32(c.u32()))
-	case operandU64, operandS64:
+	case operandU64, operandS64, operandAddr:
 		n = int64(c.u64())
-	case operandAddr:
-		word, _ := c.word()
-		n = int64(word)
 	case operandULEB:
 		n = int64(c.uleb())
 	case operandSLEB:
@@ -100,7 +97,7 @@ type exprDecoder struct {
 	ops     []ExprOp      // decoded so far
 	depth   int           // entries on the stack before the next operation
 	pending []pendingJump // branches to operations further on
-	moved   bool          // the object may be loaded at any load bias
+	moved   bool          // no loader adds the load bias to an address
 }
 
 // pendingJump is a branch whose target the pass has not reached.
@@ -111,10 +108,10 @@ type pendingJump struct {
 }
 
 // decodeExpr decodes and checks an expression; pushed says that the CFA is on
-// the stack at the start. An error means that the expression cannot be
+// the stack at the start, moved that its addresses are numbers, in an object that may be loaded anywhere. An error means that the expression cannot be
 // compiled.
-func decodeExpr(b exprBytes, pushed bool) ([]ExprOp, error) {
-	d := exprDecoder{c: cursor{data: b.raw, rewrites: b.rewrites}, moved: b.moved}
+func decodeExpr(raw []byte, pushed, moved bool) ([]ExprOp, error) {
+	d := exprDecoder{c: cursor{data: raw}, moved: moved}
 	if pushed {
 		d.depth = 1
 	}
@@ -131,7 +128,7 @@ func decodeExpr(b exprBytes, pushed bool) ([]ExprOp, error) {
 		if err := d.join(); err != nil {
 			return nil, err
 		}
-		if d.c.pos == len(b.raw) {
+		if d.c.pos == len(raw) {
 			break
 		}
 		var err error
@@ -186,8 +183,8 @@ func (d *exprDecoder) emit(op ExprOp) error {
 func (d *exprDecoder) step() (next bool, err error) {
 	code := d.c.u8()
 	e := &encodings[code]
-	if code == dwOpAddr && d.moved && !d.c.biased() {
-		e = &encodings[dwOpConst8u] // no loader adds the load bias
+	if code == dwOpAddr && d.moved {
+		e = &encodings[dwOpConst8u]
 	}
 	if !e.compiled {
 		return false, cause(ErrUnsupported, "expression operation %s", exprOpName(code))

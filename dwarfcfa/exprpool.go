@@ -1,14 +1,10 @@
 package dwarfcfa
 
-import (
-	"bytes"
-	"fmt"
-	"sort"
-)
+import "bytes"
 
 // exprPool holds the expressions an Interp has met, each once.
 type exprPool struct {
-	ids     map[string]ExprID // by a byte that says pushed, and the expression
+	ids     map[string]ExprID // by a byte that says pushed and moved, and the expression
 	entries []exprEntry       // by id; id 0 stands for none
 	ops     int               // in all of entries
 	key     []byte            // scratch
@@ -21,47 +17,22 @@ type exprEntry struct {
 	cfa  CFARule // what it means as the CFA; set only if it was interned as such
 }
 
-// exprBytes is an expression in its section, as a loader leaves it: see Section.
-type exprBytes struct {
-	raw      []byte
-	moved    bool
-	rewrites []rewrite // by offsets in raw
-}
-
-// expr returns the expression of an instruction.
-func (s *Section) expr(i *Inst) exprBytes {
-	b := exprBytes{raw: i.Block, moved: s.moved}
-	first := sort.Search(len(s.rewrites), func(n int) bool { return s.rewrites[n].end > i.blockPos })
-	for _, w := range s.rewrites[first:] {
-		if w.start -= i.blockPos; w.start >= len(b.raw) {
-			break
-		}
-		w.end -= i.blockPos
-		b.rewrites = append(b.rewrites, w)
-	}
-	return b
-}
-
 // newExprPool returns a pool whose id 0 is taken.
 func newExprPool() exprPool {
 	return exprPool{ids: make(map[string]ExprID), entries: make([]exprEntry, 1)}
 }
 
-// intern returns the id of an expression, decoding it when it is new. An error
+// intern returns the id of an expression, decoding it when it is new. moved: see decodeExpr. An error
 // means that the pool is full.
-func (p *exprPool) intern(b exprBytes, pushed bool) (ExprID, error) {
+func (p *exprPool) intern(raw []byte, pushed, moved bool) (ExprID, error) {
 	p.key = append(p.key[:0], 0)
 	if pushed {
 		p.key[0] |= 1
 	}
-	if b.moved {
+	if moved {
 		p.key[0] |= 2
 	}
-	if len(b.rewrites) > 0 {
-		p.key = fmt.Append(p.key, b.rewrites)
-		p.key[0] |= 4
-	}
-	p.key = append(p.key, b.raw...)
+	p.key = append(p.key, raw...)
 	if id, ok := p.ids[string(p.key)]; ok {
 		return id, nil
 	}
@@ -69,10 +40,10 @@ func (p *exprPool) intern(b exprBytes, pushed bool) (ExprID, error) {
 		return 0, cause(errBound, "more than %d expressions, or %d operations of expressions", MaxExprs, maxExprPoolOps)
 	}
 	id := ExprID(len(p.entries))
-	e := exprEntry{expr: Expr{Pushed: pushed, Raw: bytes.Clone(b.raw)}}
+	e := exprEntry{expr: Expr{Pushed: pushed, Raw: bytes.Clone(raw)}}
 	// The same bytes mean different things with and without the CFA on the stack, so they are two
 	// entries.
-	e.expr.Ops, e.err = decodeExpr(b, pushed)
+	e.expr.Ops, e.err = decodeExpr(raw, pushed, moved)
 	e.cfa = CFARule{Kind: CFAExpr, Expr: id}
 	if e.err == nil && !pushed {
 		e.cfa = asCFA(id, e.expr.Ops)

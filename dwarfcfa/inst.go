@@ -81,8 +81,6 @@ type Inst struct {
 	Loc    Addr   // DW_CFA_set_loc
 	Size   uint64 // DW_CFA_GNU_args_size: bytes
 	Block  []byte // expressions
-
-	blockPos int // offset of Block in the section
 }
 
 // read decodes the instruction at c. function is the FDE's first pc. A failure stays in c; an
@@ -145,22 +143,15 @@ func (i *Inst) read(c *cursor, cie *CIE, function Addr) {
 	case CFADefCFAOffsetSF:
 		i.Offset = c.sleb() * cie.DataAlign
 	case CFADefCFAExpression:
-		i.readBlock(c)
+		i.Block = c.number(c.uleb())
 	case CFAExpression, CFAValExpression:
 		i.Reg = c.uleb()
-		i.readBlock(c)
+		i.Block = c.number(c.uleb())
 	case CFAGNUArgsSize:
 		i.Size = c.uleb()
 	default:
 		c.fail(cause(ErrUnsupported, "unknown call frame instruction %#02x", b))
 	}
-}
-
-// readBlock reads an expression, with its length before it.
-func (i *Inst) readBlock(c *cursor) {
-	n := c.uleb()
-	i.blockPos = c.pos
-	i.Block = c.bytes(n)
 }
 
 // Text renders the instruction in readelf's notation. loc is the location

@@ -110,7 +110,7 @@ func (o *Object) rewriteOf(r reloc.Reloc, addr Addr, n uint64) (w rewrite, ok bo
 	case elf.R_X86_64_RELATIVE, elf.R_X86_64_64, elf.R_X86_64_GLOB_DAT, elf.R_X86_64_JMP_SLOT, elf.R_X86_64_IRELATIVE:
 		size = 8
 	case elf.R_X86_64_COPY:
-		size = o.symbolSize(r.Symbol)
+		size = maxRead // as much as there may be of the symbol
 	}
 	// Offsets from addr; the sums wrap as addresses do.
 	start := r.Addr - uint64(addr)

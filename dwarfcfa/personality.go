@@ -70,29 +70,11 @@ func (o *Object) pointerTo(slot Addr) (symbol uint32, addr Addr) {
 	return 0, Addr(binary.LittleEndian.Uint64(b[:]))
 }
 
-// dynamic returns a dynamic symbol, and the dynamic section's entries; ok is false if there is no such symbol.
-func (o *Object) dynamic(n uint32) (symbol [recordSize]byte, tags map[elf.DynTag]uint64, ok bool) {
-	tags, err := reloc.Dynamic(o.file)
-	if err != nil || n == 0 {
-		return symbol, nil, false
-	}
-	at := Addr(tags[elf.DT_SYMTAB]) + recordSize*Addr(n)
-	return symbol, tags, o.ReadImage(at, symbol[:]) == recordSize
-}
-
-// symbolSize returns the size of a dynamic symbol, of as much as there may be if it is not known.
-func (o *Object) symbolSize(n uint32) uint64 {
-	symbol, _, ok := o.dynamic(n)
-	if !ok {
-		return maxRead
-	}
-	return binary.LittleEndian.Uint64(symbol[16:])
-}
-
 // dynamicName returns the name of a dynamic symbol, "" if the file does not have it.
 func (o *Object) dynamicName(n uint32) string {
-	symbol, tags, ok := o.dynamic(n)
-	if !ok {
+	var symbol [recordSize]byte
+	tags, err := reloc.Dynamic(o.file)
+	if err != nil || o.ReadImage(Addr(tags[elf.DT_SYMTAB])+recordSize*Addr(n), symbol[:]) < recordSize {
 		return ""
 	}
 	start := uint64(binary.LittleEndian.Uint32(symbol[:]))

@@ -212,7 +212,7 @@ func (in *Interp) sframeExpr(r sframe.Rule, deref, pushed bool) (ExprID, error) 
 	if deref {
 		raw = append(raw, dwOpDeref)
 	}
-	return in.exprs.intern(exprBytes{raw: raw}, pushed)
+	return in.exprs.intern(raw, pushed, false)
 }
 
 // sframeCFA converts the rule of a CFA: a register plus an offset, or the word there.
