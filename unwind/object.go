@@ -260,7 +260,7 @@ func (o *Object) Err() error {
 }
 
 // Open opens the object's file and returns its size in bytes. The error wraps ErrChanged if that is not the file any
-// more that was found, unless it has the same size and build-id.
+// more that was found, whatever its build-id: files of a project may all have one.
 func (o *Object) Open() (Image, int64, error) {
 	o.find()
 	if o.fileErr != nil {
@@ -282,10 +282,8 @@ func (o *Object) Open() (Image, int64, error) {
 		return nil, 0, err
 	}
 	if !regular.Same(st, o.info) {
-		if id, err := abi.BuildID(f); err != nil || len(id) == 0 || !bytes.Equal(id, o.buildID) || st.Size() != o.info.Size() {
-			f.Close()
-			return nil, 0, fmt.Errorf("%s: %w", o.path, ErrChanged)
-		}
+		f.Close()
+		return nil, 0, fmt.Errorf("%s: %w", o.path, ErrChanged)
 	}
 	return f, st.Size(), nil
 }
