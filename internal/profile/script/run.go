@@ -32,6 +32,7 @@ type runner struct {
 	kernel     symbolize.KernelID
 	events     map[*perfdata.Event]*stackfmt.Event // by the reading goroutine
 	ids        map[string][]byte                   // build-ids of the header, by name
+	unclear    map[string]*unwind.Object           // of names that have several
 	width      int                                 // of the longest event name
 	lost       uint64
 	seen       seenValues            // by the reading goroutine
@@ -120,13 +121,20 @@ func (run *runner) work(ctx context.Context, w io.Writer) (workers []*worker, wr
 	return workers, writeErr
 }
 
+// errSeveral is about files that were replaced, or that containers have.
+var errSeveral = errors.New("several files had this name, and the recording does not say which one a process had: perf record --buildid-mmap does")
+
 // takeInfo takes over the header's information.
 func (run *runner) takeInfo() {
-	run.ids = make(map[string][]byte)
+	run.ids, run.unclear = make(map[string][]byte), make(map[string]*unwind.Object)
 	for _, id := range run.reader.Info().BuildIDs {
-		if id.Mode == perfdata.ModeUser {
-			run.ids[id.Name] = id.ID
+		if id.Mode != perfdata.ModeUser {
+			continue
 		}
+		if other, known := run.ids[id.Name]; known && !bytes.Equal(other, id.ID) && run.unclear[id.Name] == nil {
+			run.unclear[id.Name] = run.objects.Without(id.Name, nil, errSeveral)
+		}
+		run.ids[id.Name] = id.ID
 	}
 	run.takeEvents()
 	if rel := run.reader.Info().OSRelease; rel != "" && run.opt.Names.Kallsyms != "" && rel != hostRelease() {
@@ -275,11 +283,13 @@ func (run *runner) follow(rec perfdata.Record) {
 func (run *runner) mapped(r *perfdata.Mmap) {
 	var object *unwind.Object
 	if r.Exec {
-		id := r.BuildID
+		name, id := string(r.Name), r.BuildID
 		if id == nil {
-			id = run.ids[string(r.Name)]
+			id, object = run.ids[name], run.unclear[name]
 		}
-		object = run.objects.Object(string(r.Name), id)
+		if object == nil {
+			object = run.objects.Object(name, id)
+		}
 	}
 	if object != nil && jit.IsDump(object.Name) {
 		run.procs.Process(r.PID).SetGenerated(run.made.add(run.opt.Names.Places.Dump(r.PID, object.Name)))

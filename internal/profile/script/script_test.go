@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -208,6 +209,19 @@ func TestMemfd(t *testing.T) {
 	got, _ := r.run(t, r.options("perf"))
 	assert.Contains(t, got, "\t            3010 jitted+0x10 (/memfd:code (deleted))\n")
 	assert.Contains(t, got, "\t            3030 [unknown] (/memfd:code (deleted))\n")
+}
+
+// TestSeveralFiles: where several files had one name, none of them is taken for another.
+func TestSeveralFiles(t *testing.T) {
+	r := newRecording(t)
+	r.BuildIDs = []perfdatatest.BuildID{{Name: "/bin/lib.so", ID: []byte("other lib")}, {Name: "/bin/lib.so", ID: lib.BuildID}}
+	r.start()
+	r.sample(10, libBase+0x3010, nil, 0x401050, 0x401010)
+	out, s := r.run(t, r.options("folded"))
+	assert.Equal(t, "prog;[truncated];[lib.so] 1\n", out)
+	i := slices.IndexFunc(s.Objects, func(o ObjectSummary) bool { return o.Name == "/bin/lib.so" })
+	require.GreaterOrEqual(t, i, 0)
+	assert.Contains(t, s.Objects[i].Error, errSeveral.Error())
 }
 
 func TestFoldedAndJSON(t *testing.T) {
