@@ -56,7 +56,7 @@ func writePerf(ctx context.Context, p *perfcall.Script, r *perfdata.Reader, c *c
 	opt := &scriptOptions{Options: p.Options, input: p.Input, cache: true, quiet: true}
 	// perf's --max-stack bounds recorded call chains as well.
 	opt.MaxChain = opt.MaxStack
-	opt.Names.HostKernel, opt.Names.Kallsyms = true, "/proc/kallsyms"
+	opt.Names.HostKernel, opt.Names.Kallsyms, opt.Names.KernelNotes = true, "/proc/kallsyms", kernelNotes
 	opt.Workers = runtime.GOMAXPROCS(0)
 	opt.Format = stackfmt.NewPerf(stackfmt.Options{Inline: opt.Names.Inline}, p.Fields)
 	made := ondemand.New(ondemand.Options{Keep: true})

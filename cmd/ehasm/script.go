@@ -148,7 +148,7 @@ func scriptVerb() verb {
 		return func(ctx context.Context, args []string, c *console) int {
 			// A file that --kallsyms names is believed; /proc/kallsyms is of this machine's kernel
 			// alone.
-			opt.Names.HostKernel = !fs.Changed("kallsyms")
+			opt.Names.HostKernel, opt.Names.KernelNotes = !fs.Changed("kallsyms"), kernelNotes
 			var err error
 			if err := opt.takeInput(args, fs.Changed("input")); err != nil {
 				return v.misuse(c, err)
@@ -381,6 +381,9 @@ func (opt *scriptOptions) report(summary *script.Summary, perm fs.FileMode, c *c
 		}
 	}
 }
+
+// kernelNotes is where Linux shows its build-id.
+const kernelNotes = "/sys/kernel/notes"
 
 // fetcher returns a function that asks the debuginfod servers of the environment for
 // files, or nil if there are no servers. The function returns "" for a file that they

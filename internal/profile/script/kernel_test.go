@@ -31,6 +31,7 @@ func TestKernelCopy(t *testing.T) {
 		host             bool
 		symbol, warnings string
 	}{
+		{"built again, at the same place", "", "ffffffff81000000", true, "[unknown]", "recorded on another kernel, of build-id 6b65726e"},
 		{"copy", "ffffffff81000000", "ffffffff91000000", true, "copied+0x10", ""},
 		{"copy of another boot", "ffffffff82000000", "ffffffff81000000", true, "running+0x10", ""},
 		{"no copy", "", "ffffffff81000000", true, "running+0x10", ""},
@@ -47,6 +48,12 @@ func TestKernelCopy(t *testing.T) {
 			opt := r.options("perf")
 			opt.Names.HostKernel = c.host
 			debug := t.TempDir()
+			opt.Names.KernelNotes = filepath.Join(debug, "notes")
+			notes := "GNU\x00another kernel's id"
+			if c.name != "built again, at the same place" {
+				notes = "GNU\x00" + string(buildID)
+			}
+			require.NoError(t, os.WriteFile(opt.Names.KernelNotes, []byte(notes), 0o666))
 			opt.Objects.DebugDirs = []string{"/nonexistent", debug}
 			write := func(path, addr, name string) {
 				if addr == "" {

@@ -1,6 +1,7 @@
 package symbolize
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -71,11 +72,16 @@ func (n *Namer) hostCopy() (c symbols.KernelCopy) {
 	return c
 }
 
-// otherBoot returns an error if the kernel of this machine is at another address
-// than the recorded one was.
+// otherBoot returns an error if the kernel of this machine is another one than was recorded, or is at another address.
 func (n *Namer) otherBoot() error {
 	k := &n.running
-	if !n.opt.HostKernel || k.Addr == 0 {
+	if !n.opt.HostKernel {
+		return nil
+	}
+	if notes, err := os.ReadFile(n.opt.KernelNotes); err == nil && !bytes.Contains(notes, bytes.TrimRight(k.BuildID, "\x00")) {
+		return fmt.Errorf("recorded on another kernel, of build-id %x", k.BuildID)
+	}
+	if k.Addr == 0 {
 		return nil
 	}
 	if addr, err := symbols.KallsymsAddress(n.opt.Kallsyms, k.Symbol); err == nil && addr != 0 && addr != k.Addr {

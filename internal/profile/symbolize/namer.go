@@ -29,6 +29,8 @@ type Options struct {
 	Kallsyms   string // path; empty: kernel frames get no names
 	HostKernel bool   // Kallsyms is of this machine's kernel: perf's copy, below DebugDirs, goes before it
 	KernelCopy string // with HostKernel: file for a copy of Kallsyms, used until the next boot; empty: none
+	// KernelNotes has the build-id of this machine's kernel: /sys/kernel/notes. With HostKernel; empty: not known.
+	KernelNotes string
 	// Places says where the names of code made at run time are; nil: they are not looked for.
 	Places    *jit.Places
 	DebugDirs []string // folders with .build-id folders of perf or of gdb
