@@ -47,8 +47,8 @@ type activation struct {
 	claims []claim // about its frame
 }
 
-// claim is a wrong row. It counts if another table has the right CFA at the same step, or if the function then returns as
-// it should: a store through a wild pointer or past an array, which overwrites a saved register, shows in what returns.
+// claim is a wrong row. It counts if the function then returns as it should: a store through a wild pointer or past an
+// array, which overwrites a saved register, shows in what returns, and so do most ways that no real run takes.
 type claim struct {
 	table   int
 	pc      uint64
@@ -191,35 +191,17 @@ func (f *forced) inst(pc uint64) *x86.Inst {
 func (q *attempt) compare(pc uint64) {
 	q.mem.at(q.r.Rsp)
 	now, top := abiRegs(&q.r), &q.calls[len(q.calls)-1]
-	var claims []claim
-	known := false // a table gives the CFA and all registers
 	q.o.steps++
 	q.o.pcs[pc] = struct{}{}
 	for i, t := range q.o.tables {
 		v, text, _ := judge(t, q.c.bias, &now, &top.frame, &q.mem)
 		switch v {
 		case wrongCFA, wrongReg, outmost:
-			claims = append(claims, claim{i, pc, v, text()})
-			continue
-		case right:
-			known = true
-		}
-		q.o.sums[i].steps[v]++
-	}
-	for _, c := range claims {
-		if known && c.verdict == wrongCFA {
-			q.count(c)
-		} else {
-			top.claims = append(top.claims, c)
+			top.claims = append(top.claims, claim{i, pc, v, text()})
+		default:
+			q.o.sums[i].steps[v]++
 		}
 	}
-}
-
-// count adds a wrong row to the sums.
-func (f *forced) count(c claim) {
-	s := &f.o.sums[c.table]
-	s.steps[c.verdict]++
-	s.addWrong(c.pc, c.verdict, func() string { return c.text })
 }
 
 // execute executes an instruction, or does in its place what is as good. It reports whether the run goes on.
@@ -333,7 +315,9 @@ func (q *attempt) leaves() bool {
 		return false
 	}
 	for _, c := range top.claims {
-		q.count(c)
+		s := &q.o.sums[c.table]
+		s.steps[c.verdict]++
+		s.addWrong(c.pc, c.verdict, func() string { return c.text })
 	}
 	q.back[top.pc] = q.back[top.pc] || !q.astray
 	q.calls = q.calls[:len(q.calls)-1]

@@ -219,6 +219,10 @@ func (f *flow) rest(p *part) {
 			p.gap, quiet = true, false
 			continue
 		}
+		if quiet && p.code[pos-p.fn.Lo] == 0 { // Pascal fills with an odd number of zeros, too
+			pos++
+			continue
+		}
 		if padding(&in) {
 			pos += uint64(in.Len)
 			continue

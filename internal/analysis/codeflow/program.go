@@ -186,6 +186,10 @@ func (f *flow) sweep(fn *Function) (sm summary) {
 	starts := batch{s: p.boundary}
 	defer starts.flush()
 	for at := 0; at < len(code); {
+		if n := x86.Zeros(code[at:]); n > 0 {
+			at, last, sm.endCall = at+n, x86.OpADD, 0
+			continue
+		}
 		pc := fn.Lo + uint64(at)
 		if x86.Skim(code[at:], &in) != nil {
 			sm.ret = true

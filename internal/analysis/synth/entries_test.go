@@ -158,3 +158,23 @@ end skips
 		}
 	}
 }
+
+// TestOddFill: zeros fill the space before a function that only pointers lead to; their number is odd, and what calls a third one
+// follows zeros, too.
+func TestOddFill(t *testing.T) {
+	o := assembled(t, ".text\nmov %rdi,%rax\nret\n.byte 0,0,0\n"+ // 0 to 6
+		"push %rbx\nmov %rdi,%rbx\nmov %rbx,%rax\npop %rbx\nret\n.byte 0,0,0\n"+ // 7 to 18
+		"lfence\nret\n.byte 0,0,0,0\n"+ // 0f ae e8 c3 00 00 00 00: from its third byte on, a call of what is behind it
+		".skip 0xbc-8,0x90\nxor %eax,%eax\nret\n")
+	r, err := Of(o, Options{Mode: All})
+	require.NoError(t, err)
+	starts := map[uint64]bool{}
+	base := r.Functions[0].Start()
+	for i := range r.Functions {
+		if r.Functions[i].Ranges[0].Row == Entry {
+			starts[uint64(r.Functions[i].Start()-base)] = true
+		}
+	}
+	assert.True(t, starts[7], "%v", starts)
+	assert.True(t, starts[19], "%v", starts)
+}

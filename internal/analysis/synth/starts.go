@@ -159,7 +159,8 @@ func (s *startSet) sweep(g span, described bool) {
 	code = code[:min(uint64(len(code)), g.hi-g.lo)]
 	var in x86.Outline
 	for at := 0; at < len(code); {
-		if x86.Skim(code[at:], &in) != nil {
+		at += x86.Zeros(code[at:])
+		if at == len(code) || x86.Skim(code[at:], &in) != nil {
 			at++
 			continue
 		}
@@ -215,6 +216,10 @@ func (s *startSet) cuts(g span) (cuts []uint64) {
 	var jumps []jump
 	quiet := false // nothing flows to here: after a jump, return, trap or a call of abort, and padding after it
 	for at := 0; at < len(code); {
+		if n := x86.Zeros(code[at:]); n > 0 && quiet {
+			at += n
+			continue
+		}
 		pc := g.lo + uint64(at)
 		if pc > g.lo && (s.certain[pc] || s.taken[pc] && quiet && !s.inside(pc)) {
 			cuts = append(cuts, pc)

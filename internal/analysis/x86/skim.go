@@ -267,3 +267,15 @@ func skimTables() (one, two [256]uint8) {
 	span(&two, skModRM, 0x90, 0x9f)
 	return one, two
 }
+
+// Zeros returns how many bytes of 0 code begins with, if they are several: the fill between functions, also in an odd number
+// that would take the first byte of an instruction with it.
+func Zeros(code []byte) (n int) {
+	for n < len(code) && code[n] == 0 {
+		n++
+	}
+	if n < 2 {
+		return 0
+	}
+	return n
+}
