@@ -336,7 +336,7 @@ func (c *Core) Target(ctx context.Context, opt Options) (*Target, error) {
 	t.Notes = append(t.Notes, c.unchecked(t.Maps)...)
 	// Stacks lie apart, so threads that ask for more than the core has several times share memory, as no real ones do.
 	read := budget{c.read, leastBudget + 4*c.size}
-	return t, c.walk(ctx, t, newWalker(opt.FramePointers), read.read, c.region)
+	return t, c.walk(ctx, t, newWalker(&opt), read.read, c.region)
 }
 
 // leastBudget is how many bytes the walks of a small core may read.

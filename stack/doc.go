@@ -20,8 +20,11 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// MaxFrames is how many frames of a stack are taken.
+// MaxFrames is how many frames of a stack are kept by default.
 const MaxFrames = 4096
+
+// walked is how many frames of a stack are looked at, at most.
+const walked = 1 << 21
 
 // Errors about processes; they are wrapped. Those about rights wrap fs.ErrPermission.
 var (
@@ -36,6 +39,8 @@ type Options struct {
 	Objects *unwind.Objects
 	// FramePointers says in which code without unwind information frame pointers are followed.
 	FramePointers unwind.FramePointers
+	// MaxFrames is how many frames of a stack are kept, if it is not 0: of a longer stack half of them from each end.
+	MaxFrames int
 	// Lines adds inlined functions, files and lines to Frames, which takes reading debug information. It has no effect
 	// on Live and Core.
 	Lines bool
@@ -66,6 +71,7 @@ type Thread struct {
 	Kernel  []string
 	PCs     []uint64
 	Guessed []int        // which of PCs were found by frame pointer, ascending
+	LeftOut int          // frames in the middle of PCs that are not there, see Options.MaxFrames
 	End     unwind.Cause // why the stack ends: Outermost and OutermostGuessed if it is complete
 	// Missing says why there is no stack; "": there is one.
 	Missing string

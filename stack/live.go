@@ -51,7 +51,7 @@ const mostOpen = 256
 
 // NewLive returns a Live.
 func NewLive(opt Options) *Live {
-	return &Live{files: mapped.NewFiles(opt.Objects, mostOpen), walker: newWalker(opt.FramePointers), processes: unwind.NewProcesses(), want: make(map[int32][]part)}
+	return &Live{files: mapped.NewFiles(opt.Objects, mostOpen), walker: newWalker(&opt), processes: unwind.NewProcesses(), want: make(map[int32][]part)}
 }
 
 // Close closes the files that were kept open. After it, objects cannot be opened.

@@ -18,6 +18,7 @@ const (
 	smallSegment = 8 << 20  // kept whole
 	segmentHead  = 64 << 10 // of larger ones: a file's build-id
 	segmentTail  = 8 << 20  // and the end, where stacks begin
+	stackKept    = 8 << 20  // from each stack pointer on
 	mostKept     = 2 << 30  // in all, without pages of zeros
 	spoolPage    = 4096
 )
@@ -201,7 +202,7 @@ func (im *image) pieces(sps []uint64) (pieces []segment) {
 		keep(s.start, segmentHead)
 		i, _ := slices.BinarySearch(sps, s.start)
 		for ; i < len(sps) && sps[i] < end; i++ {
-			keep((sps[i]-redZone)&^(spoolPage-1), mostCopy+spoolPage)
+			keep((sps[i]-redZone)&^(spoolPage-1), stackKept+spoolPage)
 		}
 		// Main threads' stacks end at the end of their segment.
 		keep(end-segmentTail, segmentTail)

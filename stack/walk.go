@@ -1,6 +1,9 @@
 package stack
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/unwind"
@@ -9,7 +12,7 @@ import (
 // Bounds of copies of a stack, in bytes.
 const (
 	firstCopy = 256 << 10
-	mostCopy  = 8 << 20
+	mostCopy  = 64 << 20
 	redZone   = 128 // below rsp: x86-64 psABI 3.2.2
 	mostParts = 4   // of a stack, such as a signal handler's and the one it interrupted
 )
@@ -46,17 +49,54 @@ func copyPart(read memory, region func(uint64) (start, end uint64), p part) copi
 // walker walks over copies of stacks.
 type walker struct {
 	unwind.Walker
-	pcs []uint64 // room for one walk
+	pcs  []uint64 // room for one walk
+	most int      // frames that are kept
 }
 
-// newWalker returns a walker with room for MaxFrames.
-func newWalker(p unwind.FramePointers) *walker {
-	return &walker{unwind.Walker{FramePointers: p}, make([]uint64, MaxFrames)}
+// newWalker returns a walker with room for a walk.
+func newWalker(opt *Options) *walker {
+	return &walker{unwind.Walker{FramePointers: opt.FramePointers}, make([]uint64, MaxFrames), max(2, cmp.Or(opt.MaxFrames, MaxFrames))}
 }
 
 // walk sets the stack of a thread from the parts that were copied. more has the parts to copy for the rest of the
 // stack; it is nil if there is no more.
 func (w *walker) walk(t *Thread, maps *unwind.Maps, regs abi.Regs, parts []copied) (more []part) {
+	if more = w.walkAll(t, maps, regs, parts); more == nil {
+		t.shorten(w.most)
+	}
+	return more
+}
+
+// shorten keeps so many frames, half of them from each end.
+func (t *Thread) shorten(most int) {
+	t.LeftOut = max(0, len(t.PCs)-most)
+	if t.LeftOut == 0 {
+		return
+	}
+	inner := t.inner(most)
+	t.PCs = slices.Concat(t.PCs[:inner], t.PCs[inner+t.LeftOut:])
+	t.Guessed = slices.DeleteFunc(t.Guessed, func(i int) bool { return i >= inner && i < inner+t.LeftOut })
+	for k := range t.Guessed {
+		if t.Guessed[k] >= inner {
+			t.Guessed[k] -= t.LeftOut
+		}
+	}
+}
+
+// inner returns how many of so many frames that are kept come from the inner end.
+func (t *Thread) inner(kept int) int { return (kept + 1) / 2 }
+
+// FrameNumber returns the place in the whole stack of a frame of PCs.
+func (t *Thread) FrameNumber(i int) int {
+	if i >= t.inner(len(t.PCs)) {
+		return i + t.LeftOut
+	}
+	return i
+}
+
+// walkAll is walk for the whole stack.
+func (w *walker) walkAll(t *Thread, maps *unwind.Maps, regs abi.Regs, parts []copied) (more []part) {
+	start := regs
 	t.PCs, t.Guessed, t.End = nil, nil, unwind.Unreadable
 	if len(parts) == 0 {
 		return nil
@@ -66,12 +106,17 @@ func (w *walker) walk(t *Thread, maps *unwind.Maps, regs abi.Regs, parts []copie
 	for at := 0; at >= 0; {
 		used[at] = true
 		done := max(0, len(t.PCs)-1) // the frame that the last part ended with is met again
-		n, cause, _ := w.Walk(maps, &regs, &parts[at].Memory, w.pcs[:MaxFrames-done])
+		n, cause, _ := w.Walk(maps, &regs, &parts[at].Memory, w.pcs[:len(w.pcs)-done])
 		for _, g := range w.Guesses {
 			t.Guessed = append(t.Guessed, done+g)
 		}
 		t.PCs = append(t.PCs[:done], w.pcs[:n]...)
 		t.End = cause
+		if cause == unwind.Full && len(w.pcs) < walked {
+			const growth = 8
+			w.pcs = make([]uint64, min(growth*len(w.pcs), walked))
+			return w.walkAll(t, maps, start, parts)
+		}
 		if cause != unwind.Unreadable || regs.Reg[abi.RIP] != t.PCs[len(t.PCs)-1] {
 			return nil
 		}
@@ -94,7 +139,7 @@ func next(parts []copied, used []bool, at int, sp uint64) (found int, more []par
 		more = append(more, p.want)
 	}
 	p := parts[at]
-	switch inside := sp-p.Lo < uint64(len(p.Bytes)); {
+	switch inside := sp-p.Lo <= uint64(len(p.Bytes)); { // at its end: the stack goes on there
 	case inside && len(p.Bytes) >= p.want.size && p.want.size < mostCopy:
 		const growth = 8 // so that few copies reach the largest size
 		more[at].size = min(p.want.size*growth, mostCopy)

@@ -16,6 +16,7 @@ import (
 	"github.com/ehasm/ehasm/internal/files/shown"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/stacks"
+	"github.com/ehasm/ehasm/stack"
 	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/spf13/pflag"
@@ -94,6 +95,7 @@ func stackVerb() verb {
 		fs.BoolVar(&opt.Consistent, "consistent", false, "stop all threads together, and say for how long")
 		fs.DurationVar(&opt.Watch, "watch", 0, "look again each `TIME`, such as 1s, until ^C; stacks are counted")
 		fs.IntVarP(&opt.Rounds, "rounds", "n", 0, "with --watch: look `N` times")
+		fs.IntVar(&opt.MaxFrames, "max-frames", stack.MaxFrames, "keep `N` frames of a longer stack, half from each end")
 		fs.BoolVar(&opt.crash, "core-pattern", false, "handle a crash for the kernel: PID and TID are %P and %I")
 		pointers := fs.String("frame-pointers", "always", "`WHEN` to guess by rbp: always, gaps, never")
 		return func(ctx context.Context, args []string, c *console) int {
@@ -146,6 +148,8 @@ func (opt *stackOptions) check(fs *pflag.FlagSet, format, pointers string) (err 
 		return fmt.Errorf("--frame-pointers: %w", err)
 	}
 	switch {
+	case opt.MaxFrames < 2:
+		return fmt.Errorf("--max-frames %d: want at least 2", opt.MaxFrames)
 	case opt.Watch < 0 || fs.Changed("watch") && opt.Watch == 0:
 		return fmt.Errorf("--watch %v: want a time above 0", opt.Watch)
 	case opt.Rounds < 0 || fs.Changed("rounds") && opt.Rounds == 0:

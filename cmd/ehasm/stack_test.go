@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -61,8 +63,15 @@ func startTarget(t *testing.T, program string, args ...string) (pid int) {
 func pcsOf(text string) map[string][]string {
 	threads := make(map[string][]string)
 	begin, frame := regexp.MustCompile(`^(?:thread|TID) (\d+)`), regexp.MustCompile(`^#\d+ +(0x[0-9a-f]+) `)
+	fold := regexp.MustCompile(`^ +\.\.\. (?:this frame|these (\d+) frames) again, (\d+) times`)
 	tid := ""
 	for line := range strings.Lines(text) {
+		if m := fold.FindStringSubmatch(line); m != nil {
+			period, _ := strconv.Atoi(cmp.Or(m[1], "1"))
+			times, _ := strconv.Atoi(m[2])
+			list := threads[tid]
+			threads[tid] = append(list, slices.Repeat(list[len(list)-period:], times)...)
+		}
 		if m := begin.FindStringSubmatch(line); m != nil {
 			tid = m[1]
 		}

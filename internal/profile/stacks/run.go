@@ -26,6 +26,7 @@ type Options struct {
 
 	Names      symbolize.Options
 	Pointers   unwind.FramePointers
+	MaxFrames  int           // of a stack; 0: stack.MaxFrames
 	Consistent bool          // all threads at one moment
 	Watch      time.Duration // between rounds; 0: one round
 	Rounds     int           // with Watch; 0: until the context ends
@@ -133,7 +134,7 @@ func (r *run) close(s *source, name string) {
 
 // how returns how stacks are taken.
 func (r *run) how(s *source) stack.Options {
-	return stack.Options{Objects: s.objects, FramePointers: r.Pointers}
+	return stack.Options{Objects: s.objects, FramePointers: r.Pointers, MaxFrames: r.MaxFrames}
 }
 
 // add names the stacks of a target, into the groups of the text or into the format.

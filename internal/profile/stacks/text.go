@@ -202,18 +202,25 @@ func (g *Group) stack(b []byte) []byte {
 	if th.Missing != "" {
 		return fmt.Appendf(b, "    no stack: %s\n", th.Missing)
 	}
-	// Indexes of frames, ascending.
-	guessed := th.Guessed
-	for i, f := range g.Frames {
-		for _, in := range f.Inlined {
-			b = appendPlace(fmt.Appendf(b, "#%-3d %#016x %s", i, th.PCs[i], stackfmt.Escape(in.Shown())), in.Source)
-			b = append(b, " (inlined)\n"...)
+	inner := len(th.PCs)
+	if th.LeftOut > 0 {
+		inner = (inner + 1) / 2
+	}
+	for i := 0; i < len(g.Frames); {
+		if i == inner {
+			b = fmt.Appendf(b, "    ... %d frames left out: --max-frames\n", th.LeftOut)
 		}
-		b = appendFrame(b, i, th.PCs[i], f)
-		if len(guessed) > 0 && guessed[0] == i {
-			b, guessed = append(b, " (guessed by frame pointer)"...), guessed[1:]
+		end := inner
+		if i >= inner {
+			end = len(th.PCs)
 		}
-		b = append(b, '\n')
+		period, times := repeated(th.PCs[i:end])
+		for k := i; k < i+period; k++ {
+			b = g.frame(b, k)
+		}
+		if i += period * times; times > 1 {
+			b = fmt.Appendf(b, "    ... %s %d times, to #%d\n", repeats(period), times-1, th.FrameNumber(i-1))
+		}
 	}
 	// A stack that reached the outermost frame needs no remark.
 	switch th.End {
@@ -221,6 +228,45 @@ func (g *Group) stack(b []byte) []byte {
 		return b
 	}
 	return fmt.Appendf(b, "    incomplete: %v\n", th.End)
+}
+
+// frame writes a frame and what is inlined into it.
+func (g *Group) frame(b []byte, i int) []byte {
+	th, f := &g.Threads[0], g.Frames[i]
+	n := th.FrameNumber(i)
+	for _, in := range f.Inlined {
+		b = appendPlace(fmt.Appendf(b, "#%-3d %#016x %s", n, th.PCs[i], stackfmt.Escape(in.Shown())), in.Source)
+		b = append(b, " (inlined)\n"...)
+	}
+	b = appendFrame(b, n, th.PCs[i], f)
+	if _, guessed := slices.BinarySearch(th.Guessed, i); guessed {
+		b = append(b, " (guessed by frame pointer)"...)
+	}
+	return append(b, '\n')
+}
+
+// repeated returns how many frames a stack begins with that come again right after, and how often they are there; without a
+// repetition worth a line, one frame once.
+func repeated(pcs []uint64) (period, times int) {
+	const longest, least = 16, 8 // frames that repeat, and lines saved
+	for period := 1; period <= min(longest, len(pcs)/2); period++ {
+		end := period
+		for end < len(pcs) && pcs[end] == pcs[end-period] {
+			end++
+		}
+		if times := end / period; (times-1)*period > least {
+			return period, times
+		}
+	}
+	return 1, 1
+}
+
+// repeats says that frames come again.
+func repeats(period int) string {
+	if period == 1 {
+		return "this frame again,"
+	}
+	return fmt.Sprintf("these %d frames again,", period)
 }
 
 // appendFrame writes a frame without the end of its line.
@@ -264,6 +310,15 @@ func Samples(t *stack.Target, cache *symbolize.Cache, event *stackfmt.Event, f f
 			s.Guessed = append(s.Guessed, len(th.Kernel)+g)
 		}
 		s.Frames = append(s.Frames, cache.Backtrace(t.Maps, t.PID, th.PCs)...)
+		if th.LeftOut > 0 {
+			inner := len(th.Kernel) + (len(th.PCs)+1)/2
+			s.Frames = slices.Insert(s.Frames, inner, cache.LeftOut(th.LeftOut))
+			for k := range s.Guessed {
+				if s.Guessed[k] >= inner {
+					s.Guessed[k]++
+				}
+			}
+		}
 		// Nothing was unwound, so no end is shown.
 		if th.Missing != "" {
 			s.End = stackfmt.NoUserStack
@@ -277,5 +332,5 @@ func Samples(t *stack.Target, cache *symbolize.Cache, event *stackfmt.Event, f f
 
 // sameStack reports whether two threads have equal stacks.
 func sameStack(a, b *stack.Thread) bool {
-	return a.End == b.End && a.Missing == b.Missing && slices.Equal(a.PCs, b.PCs) && slices.Equal(a.Kernel, b.Kernel) && slices.Equal(a.Guessed, b.Guessed)
+	return a.End == b.End && a.Missing == b.Missing && a.LeftOut == b.LeftOut && slices.Equal(a.PCs, b.PCs) && slices.Equal(a.Kernel, b.Kernel) && slices.Equal(a.Guessed, b.Guessed)
 }

@@ -30,3 +30,24 @@ func TestThreadsInStates(t *testing.T) {
 	assert.Contains(t, text, "4 times: 2 threads, running (2), sleeping (1); x; ids 5 6:\n")
 	assert.Equal(t, 1, strings.Count(text, "#0"))
 }
+
+// TestRepeated: frames that come again and again are written once, with their number; both ends of a stack are shown.
+func TestRepeated(t *testing.T) {
+	th := stack.Thread{TID: 1, PCs: []uint64{1}, End: unwind.Outermost}
+	for range 20 {
+		th.PCs = append(th.PCs, 2, 3)
+	}
+	th.PCs = append(th.PCs, 4, 5, 5, 6)
+	gs := NewGroups(symbolize.New(symbolize.Options{}).NewCache(nil), false)
+	target := &stack.Target{PID: 1, Threads: []stack.Thread{th}, Maps: unwind.NewProcesses().Process(1).Maps()}
+	gs.Add(target)
+	_, text, _ := strings.Cut(string(gs.Text(nil, target, false)), "thread 1:\n")
+	var lines []string
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(strings.TrimSpace(line), " ??")
+		lines = append(lines, line)
+	}
+	assert.Equal(t, []string{"#0   0x0000000000000001", "#1   0x0000000000000002", "#2   0x0000000000000003",
+		"... these 2 frames again, 19 times, to #40", "#41  0x0000000000000004", "#42  0x0000000000000005", "#43  0x0000000000000005",
+		"#44  0x0000000000000006"}, lines)
+}

@@ -1,6 +1,7 @@
 package symbolize
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -150,6 +151,13 @@ func (c *Cache) KernelPlace(place string) *stackfmt.Frame {
 		c.render(f)
 		c.places[place] = f
 	}
+	return f
+}
+
+// LeftOut returns a frame that stands for so many that are left out.
+func (c *Cache) LeftOut(frames int) *stackfmt.Frame {
+	f := &stackfmt.Frame{Name: fmt.Sprintf("[%d frames left out]", frames)}
+	c.render(f)
 	return f
 }
 
