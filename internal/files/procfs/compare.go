@@ -21,8 +21,8 @@ func (m *Mapping) Compare(file io.ReaderAt, read func(addr uint64, b []byte) int
 	const breakpoint = 0xcc // int3
 	step := max(page, (m.End-m.Start)/most&^(page-1))
 	var memory, want [page]byte
-	for addr := m.Start; addr < m.End; addr += step {
-		n := read(addr, memory[:min(page, m.End-addr)])
+	for addr, left := m.Start, m.End-m.Start; left > 0; addr, left = addr+step, left-min(left, step) {
+		n := read(addr, memory[:min(page, left)])
 		have, _ := file.ReadAt(want[:n], int64(addr-m.Start+m.Offset))
 		clear(want[have:n]) // the kernel fills the last page with zeros
 		for i := range n {
