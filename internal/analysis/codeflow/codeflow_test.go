@@ -155,6 +155,8 @@ func TestStates(t *testing.T) {
 		{name: "does not return",
 			source: "F(f) test %edi,%edi\njne 1f\nret\n1: push %rax\ncall g\na: ret\nE(f)\nF(g) sub $8,%rsp\ncall h\nE(g)\nF(h) ud2\nE(h)",
 			want:   map[string]string{"a": "rsp+16 (guessed)"}},
+		{name: "a single call that ends its function", source: "F(f) push %rbx\ntest %edi,%edi\njne 1f\na: pop %rbx\nret\n1: xor %ebx,%ebx\n" + strings.Repeat("call x@plt\n", 17) + "jmp a\nE(f)\nF(g) sub $8,%rsp\ncall x@plt\nE(g)",
+			want: map[string]string{"a": "rsp+16 rbx@-16"}},
 		{name: "error with a status",
 			source: "F(f) push %rbx\nxor %ebx,%ebx\ncall g\nmov $1,%edi\nxor %esi,%esi\ncall error@plt\na: ret\nE(f)\nF(g) mov $0,%edi\ncall error@plt\nb: ret\nE(g)",
 			want:   map[string]string{"a": "rsp+16 rbx@-16 (guessed)", "b": "rsp+8"}},

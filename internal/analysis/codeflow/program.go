@@ -259,11 +259,27 @@ func (p *Program) findNoReturn() {
 	for a := range p.img.noReturn {
 		p.noReturn.set(a)
 	}
+	// Of a function of another file that does not return, many calls end the function that they are in; a single one
+	// may stand where the compiler knew that nothing comes.
+	const fewEnds = 16
+	calls, ends := map[uint64]int{}, map[uint64]int{}
+	for i := range p.fns {
+		if t := p.sum[i].endCall; t != 0 {
+			ends[t]++
+		}
+	}
+	for i := range p.fns {
+		for _, t := range p.sum[i].calls {
+			if ends[t] > 0 {
+				calls[t]++
+			}
+		}
+	}
 	for i := range p.fns {
 		// a call that ends a function: the callee does not return, unless the function is split
 		if t := p.sum[i].endCall; t != 0 && !p.img.exitsIf[t] {
 			g := p.find(t)
-			if strings.HasPrefix(p.img.SectionOf(t), ".plt") || g >= 0 && g != i && p.fns[g].Lo == t && !p.sum[g].ret {
+			if strings.HasPrefix(p.img.SectionOf(t), ".plt") && ends[t]*fewEnds >= calls[t] || g >= 0 && g != i && p.fns[g].Lo == t && !p.sum[g].ret {
 				p.noReturn.set(t)
 			}
 		}
