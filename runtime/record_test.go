@@ -119,6 +119,23 @@ func TestRecordAlloc(t *testing.T) {
 	assert.InEpsilon(t, 2*40*(4*200+2), objects, 0.34) // of 24 bytes few are sampled, and those count for many
 }
 
+// TestRecordAllocLeft: an allocation that a handler leaves by siglongjmp, at whatever instruction, does not end the count
+// of its thread.
+func TestRecordAllocLeft(t *testing.T) {
+	r := newRecording(t)
+	leave := r.compile(t, "leave", "-fno-builtin", "-Wl,-z,now")
+	const period = 16 << 10
+	out, said, status := r.record(t, "--alloc", "--alloc-period", "16K", "-o", "leave.pb.gz", leave)
+	require.Zero(t, status, said)
+	var steps int
+	var want float64
+	_, err := fmt.Sscan(out, &steps, &want)
+	require.NoError(t, err)
+	require.Greater(t, steps, 100) // the count, the allocation and the sample were left
+	got := sums(r.profile(t, "leave.pb.gz"), 1, "after")["after"]
+	assert.InDelta(t, want, got, 6*math.Sqrt(want*period))
+}
+
 // TestRecordAllocForms: the other forms have one value, by choice; statuses and outputs are the command's.
 func TestRecordAllocForms(t *testing.T) {
 	r := newRecording(t)

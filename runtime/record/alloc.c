@@ -201,11 +201,11 @@ static void sample(const void *p, size_t n, const eh_elf_regs_t *regs)
 {
     if (seed == 0) { /* the thread's first */
         seed = ehr_seed_() | 1;
-        if (!p) /* it may have been any number */
-            ehr_left_ = 0;
-        ehr_left_ += gap();
-        if (ehr_left_ >= 0)
+        ehr_left_ = gap();
+        if (p && n <= (uint64_t)ehr_left_) {
+            ehr_left_ -= (int64_t)n;
             return;
+        }
     }
     ehr_left_ = gap();
     struct ehr_process *process = p ? ehr_process_() : NULL;
@@ -229,7 +229,7 @@ static void sample(const void *p, size_t n, const eh_elf_regs_t *regs)
 }
 
 /*
- * ehr_sample_ is called when a countdown has ended, after an allocation of n bytes at p. The program may have chosen a
+ * ehr_sample_ is called when n bytes would end the countdown, after their allocation at p. The program may have chosen a
  * rounding mode, wait for exceptions of its arithmetic, or look at their flags.
  */
 void ehr_sample_(const void *p, size_t n, const eh_elf_regs_t *regs)
@@ -250,10 +250,10 @@ void ehr_sample_(const void *p, size_t n, const eh_elf_regs_t *regs)
 
 static void *counted(void *p, size_t n, const eh_elf_regs_t *regs)
 {
-    bool ended = n > (uint64_t)ehr_left_; /* n may be any number if there is no object */
-    ehr_left_ = (int64_t)((uint64_t)ehr_left_ - n);
-    if (ended)
+    if (ehr_left_ < 0 || n > (uint64_t)ehr_left_) /* n may be any number if there is no object */
         ehr_sample_(p, n, regs);
+    else
+        ehr_left_ -= (int64_t)n;
     return p;
 }
 

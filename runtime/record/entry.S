@@ -47,10 +47,12 @@
 	ret
 .endm
 
-/* count takes some bytes from the thread's countdown; the carry says that it has ended. The sign would not: there are requests of 2^63 bytes and more, of which there is no object. It is done before the allocation, so that this can be jumped to. It changes r11. */
-.macro count bytes
+/* count takes some bytes from the thread's countdown, and jumps if it has ended: by the carry, since there are requests of 2^63 bytes and more, of which there is no object, or by the sign, if a handler has left an allocation here. It is done before the allocation, so that this can be jumped to. It changes r11. */
+.macro count bytes, ended
 	mov	ehr_left_@gottpoff(%rip), %r11
 	sub	\bytes, %fs:(%r11)
+	jc	\ended
+	js	\ended
 .endm
 
 /* look sets "not equal" if the object at rdi may be a sampled one. It changes rax and rdx. */
@@ -62,8 +64,9 @@
 	cmpb	$0, (%rdx,%rax)
 .endm
 
-/* take calls a function for an object of a number of bytes, and goes on in C. */
+/* take puts a number of bytes back, calls a function for an object of so many, and goes on in C. */
 .macro take bytes, function
+	add	\bytes, %fs:(%r11)
 	push	\bytes
 	.cfi_adjust_cfa_offset 8
 	call	*\function(%rip)
@@ -76,8 +79,7 @@
 .macro counting name, bytes
 	.p2align 4
 	begin	\name
-	count	\bytes
-	jc	1f
+	count	\bytes, 1f
 	jmp	*ehr_\name\()_(%rip)
 1:	take	\bytes, ehr_\name\()_
 	end	\name
@@ -94,8 +96,7 @@
 	begin	calloc
 	mov	%rdi, %rax
 	imul	%rsi, %rax /* if that overflows, there is no object */
-	count	%rax
-	jc	1f
+	count	%rax, 1f
 	jmp	*ehr_calloc_(%rip)
 1:	take	%rax, ehr_calloc_
 	end	calloc
@@ -104,8 +105,7 @@
 	begin	realloc
 	look
 	jne	2f
-	count	%rsi
-	jc	1f
+	count	%rsi, 1f
 	jmp	*ehr_realloc_(%rip)
 1:	take	%rsi, ehr_realloc_
 2:	inC	ehr_reallocate_
