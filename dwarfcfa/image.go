@@ -7,8 +7,6 @@ import (
 	"io"
 	"iter"
 	"slices"
-
-	"github.com/ehasm/ehasm/internal/files/reloc"
 )
 
 // segment is a range of addresses of the object, half-open.
@@ -89,8 +87,7 @@ func (o *Object) word(addr Addr) (word uint64, ok bool) {
 	if word != 0 && o.moved() {
 		return 0, false
 	}
-	writes, err := o.mayWrite(addr, uint64(len(b)))
-	return word, err == nil && !writes
+	return word, !o.mayWrite(addr, uint64(len(b)))
 }
 
 // bases returns the base addresses of encoded pointers of the object's
@@ -101,8 +98,7 @@ func (o *Object) bases() Bases {
 	if s := o.file.Section(".text"); s != nil {
 		b.Text = Addr(s.Addr)
 	}
-	tags, _ := reloc.Dynamic(o.file)
-	if got, ok := tags[elf.DT_PLTGOT]; ok {
+	if got, ok := o.dynamic[elf.DT_PLTGOT]; ok {
 		b.Data = Addr(got)
 	} else if s := o.file.Section(".got"); s != nil {
 		b.Data = Addr(s.Addr)

@@ -3,7 +3,6 @@ package dwarfcfa
 import (
 	"debug/elf"
 	"encoding/binary"
-	"fmt"
 	"slices"
 
 	"github.com/ehasm/ehasm/internal/files/reloc"
@@ -48,9 +47,8 @@ func (o *Object) loaded(addr Addr, data []byte) ([]rewrite, error) {
 
 // rewrites returns what a loader writes of the n bytes at addr, ascending and disjoint.
 func (o *Object) rewrites(addr Addr, n uint64) ([]rewrite, error) {
-	writes, err := o.mayWrite(addr, n)
-	if err != nil || !writes {
-		return nil, err
+	if !o.mayWrite(addr, n) {
+		return nil, nil
 	}
 	var found []rewrite
 	for r, err := range reloc.All(o.file) {
@@ -80,25 +78,21 @@ func (o *Object) rewrites(addr Addr, n uint64) ([]rewrite, error) {
 
 // mayWrite reports whether a loader may write to n bytes at addr: to read-only segments it does so only if the dynamic
 // section says that it must.
-func (o *Object) mayWrite(addr Addr, n uint64) (bool, error) {
+func (o *Object) mayWrite(addr Addr, n uint64) bool {
 	const (
 		page    = 0xfff // less one
 		textrel = 4     // DF_TEXTREL
 	)
-	tags, err := reloc.Dynamic(o.file)
-	if err != nil {
-		return false, fmt.Errorf("reading the dynamic section: %w", err)
-	}
-	if _, ok := tags[elf.DT_TEXTREL]; ok || tags[elf.DT_FLAGS]&textrel != 0 {
-		return true, nil
+	if _, ok := o.dynamic[elf.DT_TEXTREL]; ok || o.dynamic[elf.DT_FLAGS]&textrel != 0 {
+		return true
 	}
 	for _, p := range o.file.Progs {
 		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_W != 0 &&
 			uint64(addr)+n > p.Vaddr&^page && uint64(addr) < (p.Vaddr+p.Memsz+page)&^page {
-			return true, nil
+			return true
 		}
 	}
-	return false, nil
+	return false
 }
 
 // rewriteOf returns what a relocation writes of the n bytes at addr; ok is false if that is nothing.

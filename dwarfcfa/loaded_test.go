@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -335,4 +336,81 @@ func TestReloc(t *testing.T) {
 		assert.NotEmpty(t, want)
 		assert.Equal(t, want, got, flags)
 	}
+}
+
+// counted counts the bytes that are read.
+type counted struct {
+	io.ReaderAt
+	n *int64
+}
+
+func (c counted) ReadAt(b []byte, off int64) (int, error) {
+	n, err := c.ReaderAt.ReadAt(b, off)
+	*c.n += int64(n)
+	return n, err
+}
+
+// TestRelocationsCost: many relocations cost what the file has.
+func TestRelocationsCost(t *testing.T) {
+	const (
+		relocations = 1 << 14
+		maxPasses   = 12 // over the file
+	)
+	file := relocated(t, t.TempDir(), "g++", "bfd", "-Wl,-z,now", "-mcmodel=large", "-fno-pic")
+	for _, c := range []struct {
+		name, err string
+		tag       elf.DynTag
+		table     []byte
+	}{
+		{"copies", "", elf.DT_RELA, bytes.Repeat(concat(le64(1<<32), le64(1<<32|uint64(elf.R_X86_64_COPY)), le64(0)), relocations)},
+		{"relative ones without an end", "more than 33554432 relative relocations", elf.DynTag(36),
+			append(le64(1<<32), bytes.Repeat(le64(1<<64-1), 1<<20)...)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b, n := withRelocations(t, file, c.tag, c.table), int64(0)
+			o, err := NewObject("library", counted{bytes.NewReader(b), &n}, int64(len(b)))
+			require.NoError(t, err)
+			_, _, err = BuildTable(o, BuildOptions{})
+			if c.err == "" {
+				assert.NoError(t, err)
+			} else {
+				assert.ErrorContains(t, err, c.err)
+			}
+			assert.Less(t, n, maxPasses*int64(len(b)))
+		})
+	}
+}
+
+// withRelocations returns a file with a table of relocations in one more segment, in the place of PT_GNU_STACK and of
+// the file's DT_RELA.
+func withRelocations(t *testing.T, file []byte, tag elf.DynTag, table []byte) []byte {
+	t.Helper()
+	const base = 1 << 24
+	b := append(append(bytes.Clone(file), make([]byte, -len(file)&0xfff)...), table...)
+	le, placed := binary.LittleEndian, 0
+	for h := range uint64(le.Uint16(b[56:])) {
+		p := b[le.Uint64(b[32:])+56*h:]
+		switch elf.ProgType(le.Uint32(p)) {
+		case elf.PT_GNU_STACK:
+			size := uint64(len(table))
+			copy(p, concat(le32(uint32(elf.PT_LOAD)), le32(uint32(elf.PF_R)), le64(uint64(len(b))-size), le64(base), le64(base), le64(size), le64(size)))
+		case elf.PT_DYNAMIC:
+			for d := b[le.Uint64(p[8:]):]; le.Uint64(d) != 0; d = d[16:] {
+				switch elf.DynTag(le.Uint64(d)) {
+				case elf.DT_RELA:
+					copy(d, concat(le64(uint64(tag)), le64(base)))
+					placed++
+				case elf.DT_RELASZ:
+					size := elf.DT_RELASZ
+					if tag != elf.DT_RELA {
+						size = tag - 1
+					}
+					copy(d, concat(le64(uint64(size)), le64(uint64(len(table)))))
+					placed++
+				}
+			}
+		}
+	}
+	require.Equal(t, 2, placed)
+	return b
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/files/elffile"
 	"github.com/ehasm/ehasm/internal/files/regular"
+	"github.com/ehasm/ehasm/internal/files/reloc"
 )
 
 // Object is an x86-64 executable or shared object, opened for its unwind
@@ -24,6 +25,8 @@ type Object struct {
 	file    *elf.File   // headers only
 	code    []segment   // file-backed parts of executable segments, ascending, disjoint
 	buildID []byte      // nil: none
+
+	dynamic map[elf.DynTag]uint64 // entries of the dynamic section
 }
 
 // Open opens the ELF file at path. The file stays open until Close. Errors
@@ -101,6 +104,9 @@ func (o *Object) readHeaders() error {
 			return cause(ErrTruncated, "truncated: section %s ends at %#x, the file at %#x",
 				PrintableName(s.Name), s.Offset+s.FileSize, o.size)
 		}
+	}
+	if o.dynamic, err = reloc.Dynamic(f); err != nil {
+		return fmt.Errorf("reading the dynamic section: %w", err)
 	}
 	o.code = codeSegments(f, inFile)
 	o.buildID, _ = abi.BuildID(o.r) // without one, an object is identified by its content

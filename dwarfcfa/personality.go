@@ -73,13 +73,12 @@ func (o *Object) pointerTo(slot Addr) (symbol uint32, addr Addr) {
 // dynamicName returns the name of a dynamic symbol, "" if the file does not have it.
 func (o *Object) dynamicName(n uint32) string {
 	var symbol [recordSize]byte
-	tags, err := reloc.Dynamic(o.file)
-	if err != nil || o.ReadImage(Addr(tags[elf.DT_SYMTAB])+recordSize*Addr(n), symbol[:]) < recordSize {
+	if o.ReadImage(Addr(o.dynamic[elf.DT_SYMTAB])+recordSize*Addr(n), symbol[:]) < recordSize {
 		return ""
 	}
 	start := uint64(binary.LittleEndian.Uint32(symbol[:]))
 	b := make([]byte, longestName)
-	return firstString(b[:o.ReadImage(Addr(tags[elf.DT_STRTAB]+start), b)])
+	return firstString(b[:o.ReadImage(Addr(o.dynamic[elf.DT_STRTAB]+start), b)])
 }
 
 // longestName is the size of the longest name of a symbol that is read.

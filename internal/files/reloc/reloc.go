@@ -135,12 +135,19 @@ func (t table) rela(r io.Reader, yield func(Reloc, error) bool) bool {
 	}
 }
 
+// maxRELR bounds the relocations of a table of DT_RELR, whose words name up to 63 each. Large programs have a million.
+const maxRELR = 1 << 25
+
 // relr reads a table of DT_RELR: addresses, and bit maps of the 63 words behind.
 func relr(r io.Reader, yield func(Reloc, error) bool) bool {
 	const mapped = 63
 	var b [8]byte
-	var next uint64
+	var next, count uint64
 	at := func(addr uint64) bool {
+		if count++; count > maxRELR {
+			yield(Reloc{}, fmt.Errorf("a table of more than %d relative relocations", maxRELR))
+			return false
+		}
 		return yield(Reloc{Addr: addr, Type: elf.R_X86_64_RELATIVE, InFile: true}, nil)
 	}
 	for {
