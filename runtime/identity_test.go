@@ -229,3 +229,26 @@ func TestReloaded(t *testing.T) {
 		})
 	}
 }
+
+// TestCut: a plug-in whose file is shorter by the time of the first walk, as while another is copied over it, harms no program
+// that does not call it.
+func TestCut(t *testing.T) {
+	k := makePreload(t)
+	b := makeBuilds(t, k, "-Wl,--build-id=0x1234")
+	host := compileTo(t, filepath.Join(b.dir, "cut"), "g++ -O1 testdata/cut.cc")
+	plugin := b.compile(t, "plugin.so", "first", 0, "-shared -fPIC -DPLUGIN")
+	place := filepath.Join(b.dir, "place.so")
+	require.NoError(t, writeMode(place, read(t, plugin), 0o755))
+	eh := buildFor(t, k, filepath.Join(b.dir, "eh-cut"), host, place) + ":" + b.eh
+	for _, size := range []string{"4096", "0"} {
+		for _, libraries := range []string{"", "libehunwind-preload.so", "libgcc/libgcc_s.so.1"} {
+			require.NoError(t, writeMode(place, read(t, plugin), 0o755))
+			preload := ""
+			if libraries != "" {
+				preload = k.path(libraries)
+			}
+			out := k.mustRun(t, eh, []string{"LD_PRELOAD=" + preload}, host, place, size)
+			assert.Regexp(t, `^frames [4-9]\ncaught 1\n$`, out, "%s %s", size, libraries)
+		}
+	}
+}

@@ -4,8 +4,11 @@
  * not writable, so that memory equals the mapped file, unless the object has text
  * relocations or was patched; then the eh_elf is refused.
  */
+#include <errno.h>
 #include <link.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "internal.h"
 
@@ -68,6 +71,19 @@ struct look {
     bool found;    /* the eh_elf's parts have the hashes that it gives, or there is such a segment */
 };
 
+/*
+ * ehu_readable_ reports whether an address can be read. A file may have been cut since it was mapped: what lies behind its end raises
+ * SIGBUS. The kernel reads a set of signals, and refuses to do anything with it.
+ */
+bool ehu_readable_(uint64_t address)
+{
+    enum { NOTHING = -1, SET = 8 };
+    int before = errno;
+    bool can = syscall(SYS_rt_sigprocmask, (long)NOTHING, address & ~(uint64_t)(SET - 1), NULL, (long)SET) == 0 || errno != EFAULT;
+    errno = before;
+    return can;
+}
+
 /* hash stores the hash of a range that is mapped from the file by a segment that is not writable, or returns false. */
 static bool hash(const struct dl_phdr_info *info, uint64_t low, uint64_t size, uint64_t *hash)
 {
@@ -75,6 +91,8 @@ static bool hash(const struct dl_phdr_info *info, uint64_t low, uint64_t size, u
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
         if (p->p_type == PT_LOAD && (p->p_flags & (PF_R | PF_W)) == PF_R && low >= p->p_vaddr && size > 0 &&
             low - p->p_vaddr <= p->p_filesz && size <= p->p_filesz - (low - p->p_vaddr)) {
+            if (!ehu_readable_(info->dlpi_addr + low + size - 1))
+                return false;
             *hash = ehu_xxh64_((const void *)(uintptr_t)(info->dlpi_addr + low), size);
             return true;
         }

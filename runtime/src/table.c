@@ -125,6 +125,8 @@ static int list_object(struct dl_phdr_info *info, size_t size, void *arg)
     (void)size;
     l->adds = info->dlpi_adds;
     l->subs = info->dlpi_subs;
+    if (!ehu_readable_((uint64_t)(uintptr_t)info->dlpi_phdr))
+        return 0;
     const char *path = t->num_loaded < l->num ? take_path(l, info) : NULL;
     if (!path) {
         l->more = true;
