@@ -38,17 +38,21 @@ static int look(struct dl_phdr_info *info, size_t size, void *arg)
     struct dependence *d = arg;
     bool rpath = false, runpath = false;
     (void)size;
-    for (int i = 0; i < info->dlpi_phnum; i++) {
+    d->found = !ehu_readable_((uint64_t)(uintptr_t)info->dlpi_phdr); /* its file was cut: it may have any path */
+    for (int i = 0; !d->found && i < info->dlpi_phnum; i++) {
         if (info->dlpi_phdr[i].p_type != PT_DYNAMIC)
             continue;
-        const ElfW(Dyn) *dyn = (const void *)(uintptr_t)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+        uint64_t dynamic = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+        if ((d->found = !ehu_readable_(dynamic)))
+            break;
+        const ElfW(Dyn) *dyn = (const void *)(uintptr_t)dynamic;
         for (; dyn->d_tag != DT_NULL; dyn++) {
             rpath |= dyn->d_tag == DT_RPATH;
             runpath |= dyn->d_tag == DT_RUNPATH;
         }
     }
     /* DT_RPATH applies also to calls by what the object has loaded; DT_RUNPATH does not */
-    d->found = runpath ? contains(info, d->caller) : rpath && !d->first;
+    d->found = d->found || (runpath ? contains(info, d->caller) : rpath && !d->first);
     d->first = false;
     return d->found;
 }

@@ -19,7 +19,7 @@ __attribute__((noinline)) static int throws(int depth)
 
 int main(int, char **argv)
 {
-    if (!dlopen(argv[1], RTLD_NOW) || truncate(argv[1], atol(argv[2])) != 0)
+    if (!dlopen(argv[1], RTLD_NOW) || truncate(argv[1], atol(argv[2])) != 0 || !dlopen("libanl.so.1", RTLD_NOW))
         return 2;
     try {
         throws(3);
