@@ -193,8 +193,13 @@ func TestPerfMapOwner(t *testing.T) {
 	theirs.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: another, Gid: another}}
 	require.NoError(t, theirs.Start())
 	defer func() { _ = theirs.Process.Kill(); _ = theirs.Wait() }()
-	_, err = PerfMap(Written{Path: path, PID: int32(theirs.Process.Pid)}, plenty())
-	assert.NoError(t, err)
+	pid := int32(theirs.Process.Pid)
+	_, err = PerfMap(Written{Path: path, PID: pid}, plenty())
+	require.NoError(t, err)
+	require.NoError(t, theirs.Process.Kill())
+	_ = theirs.Wait()
+	_, err = PerfMap(Written{Name: "perf.map", Path: path, PID: pid}, plenty())
+	assert.EqualError(t, err, "perf.map: not a file of this user, nor of root, nor of the user whose process it is, if that still runs: ignored")
 }
 
 // TestContents: the size of a section costs who made it nothing.

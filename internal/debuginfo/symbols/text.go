@@ -87,7 +87,7 @@ const mostSymbols = 1 << 22
 var errManySymbols = errors.New("too many symbols")
 
 // ErrNotOwn is wrapped by errors about files that another user may have put there.
-var ErrNotOwn = errors.New("not a file of this user, nor of root, nor of the user whose process it is: ignored")
+var ErrNotOwn = errors.New("not a file of this user, nor of root, nor of the user whose process it is, if that still runs: ignored")
 
 // Written is a file that a process has written for profilers.
 type Written struct {
