@@ -261,8 +261,8 @@ chained;_start;[perf-1.map]_[j] 1
 chained;_start;b_[j] 1
 garbage;_start;good_[j] 1
 memfd;_start;other::name_[j] 1
-no-frame-pointer;[truncated];[perf-4.map]_[j] 1
-no-map;_start;[perf-3.map]_[j] 1
+no-frame-pointer;[truncated];[anonymous memory]_[j] 1
+no-map;_start;[anonymous memory]_[j] 1
 `, got.stdout)
 	assert.Equal(t, `8 samples, 15 user and 0 kernel frames; 8 stacks unwound
   outermost frame by guesses           7   87.5%

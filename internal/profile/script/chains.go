@@ -83,15 +83,18 @@ func (w *worker) countChain(s *sample) {
 }
 
 // instructions turns the return addresses of a stack into addresses of the instructions that
-// called.
+// called. No instruction called what a signal handler returns to, and its first byte has the name.
 func (w *worker) instructions(s *sample) []uint64 {
 	exact := true
 	pcs := s.walked.pcs
 	for i := range pcs {
+		at := pcs[i]
 		if !exact {
-			pcs[i]-- // within the instruction that called
+			at-- // within the instruction that called
 		}
-		exact = w.signalFrame(s.maps.Find(pcs[i]), pcs[i])
+		if exact = w.signalFrame(s.maps.Find(at), at); !exact {
+			pcs[i] = at
+		}
 	}
 	return pcs
 }
