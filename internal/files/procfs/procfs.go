@@ -22,6 +22,9 @@ type Mapping struct {
 	Device     string // major and minor number: "fe:01"
 }
 
+// Device returns a device's numbers as Mapping has them.
+func Device(major, minor uint32) string { return fmt.Sprintf("%02x:%02x", major, minor) }
+
 // Deleted ends the name of a file that was removed since it was mapped.
 const Deleted = " (deleted)"
 

@@ -2,7 +2,10 @@
 
 package regular
 
-import "os"
+import (
+	"errors"
+	"os"
+)
 
 // open looks first: on these systems what is there may be another file when it is opened, and the
 // names are not those of running processes.
@@ -16,3 +19,6 @@ func open(path string) (*os.File, error) {
 	}
 	return os.Open(path)
 }
+
+// OpenBelow opens nothing: no process has a root folder of its own that this one could reach.
+func OpenBelow(_, _ string) (*os.File, error) { return nil, errors.ErrUnsupported }

@@ -12,6 +12,8 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/files/regular"
+
+	"golang.org/x/sys/unix"
 )
 
 // Found is the file of a mapping. The zero value says that it was not found.
@@ -95,7 +97,7 @@ func (fs *Files) Find(p *Process, m *procfs.Mapping, made time.Time) Found {
 			continue
 		}
 		contents, known := fs.contents[versionOf(&st)]
-		if !known || st.Ino != m.Inode && !w.mapped {
+		if !known || !w.mapped && !sameNumbers(w.root+w.path, &st, m) {
 			f, err := w.open()
 			if err != nil {
 				continue
@@ -116,13 +118,27 @@ func (fs *Files) Find(p *Process, m *procfs.Mapping, made time.Time) Found {
 	return Found{}
 }
 
-// read reads what is remembered of a file, if it is the one that is mapped: by its number or, as some file systems (overlayfs,
+// sameNumbers reports whether the file at a path has the device and inode of a mapping. Some file systems give stat another
+// device than they give mappings; there the inode counts. A mapping of unknown device has m.Device "".
+func sameNumbers(path string, st *syscall.Stat_t, m *procfs.Mapping) bool {
+	if st.Ino != m.Inode {
+		return false
+	}
+	if m.Device == "" || m.Device == procfs.Device(unix.Major(st.Dev), unix.Minor(st.Dev)) {
+		return true
+	}
+	var fs unix.Statfs_t
+	const bcachefs = 0xca451a4e // fs/bcachefs/bcachefs_format.h
+	return unix.Statfs(path, &fs) == nil && (fs.Type == unix.OVERLAYFS_SUPER_MAGIC || fs.Type == unix.BTRFS_SUPER_MAGIC || fs.Type == bcachefs)
+}
+
+// read reads what is remembered of a file, if it is the one that is mapped: by its numbers or, as some file systems (overlayfs,
 // btrfs) number a file otherwise than the kernel does, by the memory.
 func (fs *Files) read(f *os.File, p *Process, m *procfs.Mapping, mapped bool) (st syscall.Stat_t, e elfFile, ok bool) {
 	if err := syscall.Fstat(int(f.Fd()), &st); err != nil {
 		return st, e, false
 	}
-	if st.Ino != m.Inode && !mapped && m.Compare(f, p.Read) != procfs.Equal {
+	if !mapped && !sameNumbers(f.Name(), &st, m) && m.Compare(f, p.Read) != procfs.Equal {
 		return st, e, false
 	}
 	id, err := abi.BuildID(f)

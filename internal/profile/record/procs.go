@@ -299,7 +299,11 @@ func (p *process) moved(m *procfs.Mapping, read func(addr uint64, b []byte) int)
 
 // mappingOf returns what a record says of a mapping.
 func mappingOf(r *perfdata.Mmap) procfs.Mapping {
-	return procfs.Mapping{Start: r.Addr, End: r.Addr + r.Len, Offset: r.PgOff, Name: string(r.Name), Inode: r.Inode, Exec: r.Exec}
+	m := procfs.Mapping{Start: r.Addr, End: r.Addr + r.Len, Offset: r.PgOff, Name: string(r.Name), Inode: r.Inode, Exec: r.Exec}
+	if r.Maj != 0 || r.Min != 0 {
+		m.Device = procfs.Device(r.Maj, r.Min)
+	}
+	return m
 }
 
 // place puts an object into an address space. What is there already stays as it is:

@@ -1,0 +1,46 @@
+//go:build linux
+
+package mapped
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ehasm/ehasm/internal/files/procfs"
+	"github.com/ehasm/ehasm/unwind"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// TestDevice: of a process that has ended, a file with the name and the inode of its mapping, but of another device, is
+// another file: each mount of a tmpfs begins with the same inodes.
+func TestDevice(t *testing.T) {
+	dir, err := os.MkdirTemp("/dev/shm", "ehasm-") // a tmpfs, whose device stat and mappings agree on
+	require.NoError(t, err)
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "program")
+	b, err := os.ReadFile("/bin/true")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, b, 0o700))
+	var st syscall.Stat_t
+	require.NoError(t, syscall.Stat(path, &st))
+	ended := exec.Command("true")
+	require.NoError(t, ended.Run())
+	p := &Process{PID: int32(ended.Process.Pid), Read: func(uint64, []byte) int { return 0 }}
+	own := procfs.Device(unix.Major(st.Dev), unix.Minor(st.Dev))
+	other := fmt.Sprintf("00:%02x", unix.Minor(st.Dev)+1)
+	for device, found := range map[string]bool{own: true, other: false, "": true} {
+		files := NewFiles(unwind.NewObjects(unwind.Options{}), 1)
+		for range 2 { // the second time the file is known
+			f := files.Find(p, &procfs.Mapping{Start: 1 << 12, End: 2 << 12, Name: path, Inode: st.Ino, Device: device}, time.Time{})
+			assert.Equal(t, found, f.isELF, device)
+		}
+	}
+}
