@@ -62,6 +62,7 @@ void ehu_abandon_elfs_(void);
 bool ehu_fits_(const struct ehu_elf *elf, const struct ehu_wanted *wanted);
 uint64_t ehu_xxh64_(const void *bytes, size_t n);
 bool ehu_readable_(uint64_t address);
+bool ehu_in_valgrind_(void);
 bool ehu_table_key_(uint64_t bias, const void *headers, uint8_t key[TABLE_KEY]);
 bool ehu_same_content_(const struct ehu_elf *elf, uint64_t bias, const void *headers);
 /* Reads the environment. */

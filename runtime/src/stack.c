@@ -312,27 +312,13 @@ static bool note_main_stack(const char *line, size_t len, void *arg)
     return true;
 }
 
-/* Under valgrind these instructions set rdx to 1; otherwise they do nothing
-   (valgrind/valgrind.h). */
-static bool in_valgrind(void)
-{
-    enum { RUNNING_ON_VALGRIND = 0x1001 };
-    volatile uint64_t request[6] = {RUNNING_ON_VALGRIND};
-    uint64_t result = 0;
-    __asm__ volatile("rolq $3, %%rdi; rolq $13, %%rdi; rolq $61, %%rdi; rolq $51, %%rdi; xchgq %%rbx, %%rbx"
-                     : "+d"(result)
-                     : "a"(&request)
-                     : "cc", "memory");
-    return result != 0;
-}
-
 /* choose_asking finds a way to ask that gives correct answers. */
 static void choose_asking(void)
 {
     static const uint64_t nowhere = 8; /* an address in the first page, which is never mapped */
     char here = 0, there = 1;
     struct iovec to = {&there, 1}, from = {&here, 1};
-    if (!in_valgrind() && by_sigprocmask((uint64_t)(uintptr_t)&to) && !by_sigprocmask(nowhere) && ehu_answers_())
+    if (!ehu_in_valgrind_() && by_sigprocmask((uint64_t)(uintptr_t)&to) && !by_sigprocmask(nowhere) && ehu_answers_())
         return;
     bool can = syscall(SYS_process_vm_readv, (long)getpid(), &to, 1L, &from, 1L, 0L) == 1;
     atomic_store(&asking, can ? BY_READV : NOT_AT_ALL);
