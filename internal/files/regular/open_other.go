@@ -20,5 +20,5 @@ func open(path string) (*os.File, error) {
 	return os.Open(path)
 }
 
-// OpenBelow opens nothing: no process has a root folder of its own that this one could reach.
+// OpenBelow opens nothing: root folders of processes are reached on Linux only.
 func OpenBelow(_, _ string) (*os.File, error) { return nil, errors.ErrUnsupported }

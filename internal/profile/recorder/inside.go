@@ -232,8 +232,9 @@ func (r *inside) write(h *host) *record.Profile {
 // Why there are no samples.
 var (
 	errNothingTaken = errors.New("nothing was taken: no process took " + insideName + " (set-user-id, of another user, or without LD_PRELOAD)")
-	errFewAllocated = errors.New("no samples: little was allocated; a lower --alloc-period takes more")
-	errOwnMalloc    = errors.New("nothing was taken: the program has its own malloc, or a sanitizer's, which is called in place of the C library's")
+	errFewAllocated = errors.New("no samples: little was allocated, or by a program that another user runs (su, setpriv), which is not recorded; " +
+		"a lower --alloc-period takes more")
+	errOwnMalloc = errors.New("nothing was taken: the program has its own malloc, or a sanitizer's, which is called in place of the C library's")
 )
 
 // fillMissing builds eh_elfs for the objects in which stacks have ended, for the next time.
