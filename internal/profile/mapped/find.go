@@ -129,7 +129,11 @@ func sameNumbers(path string, st *syscall.Stat_t, m *procfs.Mapping) bool {
 	}
 	var fs unix.Statfs_t
 	const bcachefs = 0xca451a4e // fs/bcachefs/bcachefs_format.h
-	return unix.Statfs(path, &fs) == nil && (fs.Type == unix.OVERLAYFS_SUPER_MAGIC || fs.Type == unix.BTRFS_SUPER_MAGIC || fs.Type == bcachefs)
+	if unix.Statfs(path, &fs) != nil {
+		return false
+	}
+	kind := uint32(fs.Type)
+	return kind == unix.OVERLAYFS_SUPER_MAGIC || kind == unix.BTRFS_SUPER_MAGIC || kind == bcachefs
 }
 
 // read reads what is remembered of a file, if it is the one that is mapped: by its numbers or, as some file systems (overlayfs,
