@@ -45,8 +45,10 @@ type Core struct {
 	notes    []string         // problems, a line each
 	replaced fileID           // what path is given for
 	path     string
-	ids      map[fileID][]byte           // build-ids of mapped files
-	unknown  map[fileID][]procfs.Mapping // of files without, see withoutID
+	ids      map[fileID][]byte            // build-ids of mapped files
+	all      []procfs.Mapping             // see places
+	parts    map[fileID][]*procfs.Mapping // of files, in mappings
+	unknown  map[fileID][]*procfs.Mapping // of all: code and headers of files without build-ids
 	compared map[compared]procfs.Comparison
 	images   map[fileID]*unwind.Object // of files of which the core has the bytes
 	room     uint64                    // bytes that images may still take
@@ -77,9 +79,11 @@ func (c *Core) finish() {
 	if c.size < c.wanted {
 		c.notes = append(c.notes, fmt.Sprintf("the core is cut short: it has %d of %d bytes; stacks may end early", c.size, c.wanted))
 	}
-	all := c.all()
-	c.ids = buildIDs(all, c.read)
-	c.unknown, c.compared = withoutID(all, c.ids), make(map[compared]procfs.Comparison)
+	c.all = c.places()
+	c.ids = buildIDs(c.all, c.read)
+	c.parts = byFile(c.mappings, func(fileID, *procfs.Mapping) bool { return true })
+	c.unknown = byFile(c.all, func(of fileID, m *procfs.Mapping) bool { return len(c.ids[of]) == 0 && (m.Exec || m.Offset == 0) })
+	c.compared = make(map[compared]procfs.Comparison)
 	c.images, c.room = make(map[fileID]*unwind.Object), min(c.size, mostImages)
 }
 
@@ -260,9 +264,9 @@ func (c *Core) file(addr uint64) *procfs.Mapping {
 	return nil
 }
 
-// all returns the segments as mappings, with the names of their files. gdb leaves out read-only memory that equals
+// places returns the segments as mappings, with the names of their files. gdb leaves out read-only memory that equals
 // its file: such mappings of files count as code.
-func (c *Core) all() []procfs.Mapping {
+func (c *Core) places() []procfs.Mapping {
 	list := make([]procfs.Mapping, 0, len(c.segments))
 	for _, s := range c.segments {
 		m := procfs.Mapping{Start: s.start, End: s.end, Offset: s.start, Name: procfs.AnonName, Exec: s.exec}
@@ -330,7 +334,7 @@ func (c *Core) Use(path string, objects *unwind.Objects) error {
 func (c *Core) Target(ctx context.Context, opt Options) (*Target, error) {
 	t := c.target()
 	processes := unwind.NewProcesses()
-	placeAll(processes, t.PID, c.all(), func(m *procfs.Mapping) *unwind.Object { return c.object(opt.Objects, m) },
+	placeAll(processes, t.PID, c.all, func(m *procfs.Mapping) *unwind.Object { return c.object(opt.Objects, m) },
 		func(addr uint64, b []byte) int { return c.read(b, addr) })
 	t.Maps = processes.Process(t.PID).Maps()
 	t.Notes = append(t.Notes, c.unchecked(t.Maps)...)

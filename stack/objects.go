@@ -116,11 +116,8 @@ func (c *Core) object(objects *unwind.Objects, m *procfs.Mapping) *unwind.Object
 // bytesOf returns the mapped parts of a file at their offsets, if the core has them whole; nil: it has not. Files in memory,
 // and files that are not to be found, have no others.
 func (c *Core) bytesOf(of fileID) (file []byte) {
-	for _, m := range c.mappings {
+	for _, m := range c.parts[of] {
 		end := m.Offset + (m.End - m.Start)
-		if fileOf(&m) != of {
-			continue
-		}
 		more := max(uint64(len(file)), end) - uint64(len(file))
 		if end < m.Offset || more > c.room {
 			return nil
@@ -166,13 +163,13 @@ func (c *Core) compare(o *unwind.Object, with fileID) procfs.Comparison {
 	return result
 }
 
-// withoutID returns the mappings of code and of headers of the files whose build-ids are not known.
-func withoutID(list []procfs.Mapping, ids map[fileID][]byte) map[fileID][]procfs.Mapping {
-	unknown := make(map[fileID][]procfs.Mapping)
-	for _, m := range list {
-		if of := fileOf(&m); len(ids[of]) == 0 && (m.Exec || m.Offset == 0) {
-			unknown[of] = append(unknown[of], m)
+// byFile returns the mappings that keep chooses, by their files.
+func byFile(list []procfs.Mapping, keep func(fileID, *procfs.Mapping) bool) map[fileID][]*procfs.Mapping {
+	files := make(map[fileID][]*procfs.Mapping)
+	for i := range list {
+		if of := fileOf(&list[i]); keep(of, &list[i]) {
+			files[of] = append(files[of], &list[i])
 		}
 	}
-	return unknown
+	return files
 }
