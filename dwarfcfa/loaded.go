@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"github.com/ehasm/ehasm/internal/files/reloc"
+	"github.com/ehasm/ehasm/internal/files/elffile"
 )
 
 // errLoader is the reason for leaving out what a loader writes: its value is known at run time only.
@@ -51,7 +51,7 @@ func (o *Object) rewrites(addr Addr, n uint64) ([]rewrite, error) {
 		return nil, nil
 	}
 	var found []rewrite
-	for r, err := range reloc.All(o.file) {
+	for r, err := range elffile.Relocs(o.file) {
 		if err != nil {
 			return nil, cause(ErrBadEncoding, "relocations: %v", err)
 		}
@@ -96,7 +96,7 @@ func (o *Object) mayWrite(addr Addr, n uint64) bool {
 }
 
 // rewriteOf returns what a relocation writes of the n bytes at addr; ok is false if that is nothing.
-func (o *Object) rewriteOf(r reloc.Reloc, addr Addr, n uint64) (w rewrite, ok bool) {
+func (o *Object) rewriteOf(r elffile.Reloc, addr Addr, n uint64) (w rewrite, ok bool) {
 	size := uint64(16) // no relocation that a loader knows writes more
 	switch r.Type {
 	case elf.R_X86_64_NONE:

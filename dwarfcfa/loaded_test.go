@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ehasm/ehasm/internal/files/reloc"
+	"github.com/ehasm/ehasm/internal/files/elffile"
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
@@ -328,7 +328,7 @@ func TestReloc(t *testing.T) {
 		f, err := elf.NewFile(bytes.NewReader(file))
 		require.NoError(t, err)
 		got := map[string]int{}
-		for r, err := range reloc.All(f) {
+		for r, err := range elffile.Relocs(f) {
 			require.NoError(t, err)
 			name := strings.Replace(strings.TrimPrefix(r.Type.String(), "R_X86_64_"), "JMP_SLOT", "JUMP_SLOT", 1)
 			got[fmt.Sprintf("%x %s", r.Addr, name)]++

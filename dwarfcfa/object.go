@@ -11,8 +11,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/files/elffile"
-	"github.com/ehasm/ehasm/internal/files/regular"
-	"github.com/ehasm/ehasm/internal/files/reloc"
+	"github.com/ehasm/ehasm/internal/files/input"
 )
 
 // Object is an x86-64 executable or shared object, opened for its unwind
@@ -32,14 +31,14 @@ type Object struct {
 // Open opens the ELF file at path. The file stays open until Close. Errors
 // begin with the path.
 func Open(path string) (*Object, error) {
-	f, err := regular.Open(path)
+	f, err := input.Open(path)
 	switch {
-	case errors.Is(err, regular.ErrEmpty):
+	case errors.Is(err, input.ErrEmpty):
 		return nil, nameError(path, ErrNotELF)
-	case errors.Is(err, regular.ErrNotRegular):
-		return nil, nameError(path, cause(ErrNotELF, "%v", regular.ErrNotRegular))
-	case errors.Is(err, regular.ErrSparse):
-		return nil, nameError(path, cause(ErrUnsupported, "%v", regular.ErrSparse))
+	case errors.Is(err, input.ErrNotRegular):
+		return nil, nameError(path, cause(ErrNotELF, "%v", input.ErrNotRegular))
+	case errors.Is(err, input.ErrSparse):
+		return nil, nameError(path, cause(ErrUnsupported, "%v", input.ErrSparse))
 	case err != nil:
 		return nil, nameError(path, err)
 	}
@@ -105,7 +104,7 @@ func (o *Object) readHeaders() error {
 				PrintableName(s.Name), s.Offset+s.FileSize, o.size)
 		}
 	}
-	if o.dynamic, err = reloc.Dynamic(f); err != nil {
+	if o.dynamic, err = elffile.Dynamic(f); err != nil {
 		return fmt.Errorf("reading the dynamic section: %w", err)
 	}
 	o.code = codeSegments(f, inFile)

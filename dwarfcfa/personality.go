@@ -8,7 +8,7 @@ import (
 	"io"
 	"iter"
 
-	"github.com/ehasm/ehasm/internal/files/reloc"
+	"github.com/ehasm/ehasm/internal/files/elffile"
 )
 
 // PersonalityName returns the name of a CIE's personality routine: of the symbol
@@ -49,7 +49,7 @@ func (o *Object) pointerTo(slot Addr) (symbol uint32, addr Addr) {
 	if o.ReadImage(slot, b[:]) < len(b) {
 		return 0, 0
 	}
-	for r, err := range reloc.All(o.file) {
+	for r, err := range elffile.Relocs(o.file) {
 		switch {
 		case err != nil:
 			return 0, 0

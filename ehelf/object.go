@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/internal/files/trust"
+	"github.com/ehasm/ehasm/internal/files/input"
 )
 
 // Errors that callers tell apart.
@@ -58,7 +58,7 @@ func OpenFor(path string, object io.ReaderAt) (*Object, error) {
 // have written it: they own the file, each folder above it and each symbolic link on the path,
 // and others cannot write to the file or the folders, except sticky folders.
 func OpenTrusted(path string, object io.ReaderAt) (*Object, error) {
-	return open(path, trust.Open, isFor(object))
+	return open(path, input.OpenTrusted, isFor(object))
 }
 
 // OpenUnchecked is OpenFor without the check, for callers that know by other means which

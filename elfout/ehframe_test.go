@@ -47,7 +47,7 @@ func TestEhFrameRows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			im, err := New(code, testSource)
 			require.NoError(t, err)
-			out := output(t, "readelf", "-W", "--debug-dump=frames-interp", written(t, im))
+			out := runTool(t, "readelf", "-W", "--debug-dump=frames-interp", written(t, im))
 			require.Equal(t, wantRows(code, im.text.addr), gotRows(t, out))
 		})
 	}

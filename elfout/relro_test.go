@@ -111,7 +111,7 @@ func TestRelroTools(t *testing.T) {
 	for name, code := range map[string]*asmgen.Code{"tiny": elfouttest.Tiny(), "no padding": whole} {
 		path := written(t, relro(t, code))
 		for range 2 {
-			out := output(t, "readelf", "-aW", path)
+			out := runTool(t, "readelf", "-aW", path)
 			require.NotRegexp(t, `(?i)warning|error|corrupt|<unknown|bad `, out)
 			lint, _ := exec.Command("eu-elflint", "--gnu-ld", path).CombinedOutput()
 			for _, line := range strings.Split(strings.TrimSpace(string(lint)), "\n") {
@@ -121,9 +121,9 @@ func TestRelroTools(t *testing.T) {
 				}
 			}
 			for loader, exe := range loaders {
-				requireReadOnly(t, output(t, exe, path, "maps"), path, name+", "+loader)
+				requireReadOnly(t, runTool(t, exe, path, "maps"), path, name+", "+loader)
 			}
-			output(t, "strip", path) // and again
+			runTool(t, "strip", path) // and again
 		}
 	}
 }

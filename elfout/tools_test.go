@@ -17,8 +17,8 @@ import (
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
-// output runs a program in the C locale and returns both its outputs.
-func output(t *testing.T, name string, args ...string) string {
+// runTool runs a program in the C locale and returns both its outputs.
+func runTool(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
@@ -51,7 +51,7 @@ func compiled(t *testing.T, args ...string) string {
 	testtool.Need(t, "gcc")
 	testtool.DependsOn(t, "testdata", "../runtime/include")
 	exe := filepath.Join(t.TempDir(), "load")
-	output(t, "gcc", append([]string{"-O1", "-fno-omit-frame-pointer", "-o", exe, "testdata/load.c"}, args...)...)
+	runTool(t, "gcc", append([]string{"-O1", "-fno-omit-frame-pointer", "-o", exe, "testdata/load.c"}, args...)...)
 	return exe
 }
 
@@ -71,7 +71,7 @@ func TestReadelfIsSilent(t *testing.T) {
 			path := written(t, im)
 			for _, flags := range [][]string{{"-aW"}, {"-W", "--debug-dump=frames-interp"},
 				{"-W", "--dyn-syms", "-D"}} {
-				out := output(t, "readelf", append(flags, path)...)
+				out := runTool(t, "readelf", append(flags, path)...)
 				require.NotRegexp(t, `(?i)warning|error|corrupt|<unknown|bad `, out, strings.Join(flags, " "))
 			}
 		})
@@ -91,14 +91,14 @@ func TestElflint(t *testing.T) {
 
 func TestDlopen(t *testing.T) {
 	exe := compiled(t, "-ldl")
-	requireLoads(t, output(t, exe, written(t, tiny(t))))
-	requireLoads(t, output(t, exe, written(t, withoutSections(t))))
+	requireLoads(t, runTool(t, exe, written(t, tiny(t))))
+	requireLoads(t, runTool(t, exe, written(t, withoutSections(t))))
 
 	// With one of the hash tables hidden, the loader has to use the other.
 	for _, hidden := range []elf.DynTag{elf.DT_GNU_HASH, elf.DT_HASH} {
 		im := tiny(t)
 		hideTag(im, hidden)
-		requireLoads(t, output(t, exe, written(t, im)))
+		requireLoads(t, runTool(t, exe, written(t, im)))
 	}
 }
 
@@ -127,8 +127,8 @@ func compiledMusl(t *testing.T) string {
 // TestDlopenMusl loads with musl's dynamic linker.
 func TestDlopenMusl(t *testing.T) {
 	exe := compiledMusl(t)
-	requireLoads(t, output(t, exe, written(t, tiny(t))))
-	requireLoads(t, output(t, exe, written(t, withoutSections(t))))
+	requireLoads(t, runTool(t, exe, written(t, tiny(t))))
+	requireLoads(t, runTool(t, exe, written(t, withoutSections(t))))
 }
 
 // TestStripped loads and reads a file whose .symtab is gone.
@@ -136,8 +136,8 @@ func TestStripped(t *testing.T) {
 	testtool.Need(t, "strip")
 	exe := compiled(t, "-ldl")
 	path := written(t, tiny(t))
-	output(t, "strip", path)
-	requireLoads(t, output(t, exe, path))
+	runTool(t, "strip", path)
+	requireLoads(t, runTool(t, exe, path))
 	b, err := os.ReadFile(path)
 	require.NoError(t, err)
 	info, err := ReadInfo(bytes.NewReader(b))

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"io"
 
-	"github.com/ehasm/ehasm/internal/files/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/output"
 )
 
 // Bytes returns the file. The caller must not change it.
@@ -32,5 +32,5 @@ func (im *Image) WriteTo(w io.Writer) (int64, error) {
 // umask. It replaces a regular file or a symbolic link; anything else is an
 // error.
 func (im *Image) WriteFile(path string) error {
-	return atomicfile.WriteFile(path, im.bytes, atomicfile.PermCode)
+	return output.WriteFile(path, im.bytes, output.PermCode)
 }

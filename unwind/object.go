@@ -19,7 +19,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/internal/files/elffile"
-	"github.com/ehasm/ehasm/internal/files/regular"
+	"github.com/ehasm/ehasm/internal/files/input"
 )
 
 // Errors about files of objects.
@@ -272,7 +272,7 @@ func (o *Object) Open() (Image, int64, error) {
 	if o.left.Load() {
 		return nil, 0, fmt.Errorf("%s: %w", o.Name, errLeft)
 	}
-	f, err := regular.Open(o.path)
+	f, err := input.Open(o.path)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -281,7 +281,7 @@ func (o *Object) Open() (Image, int64, error) {
 		f.Close()
 		return nil, 0, err
 	}
-	if !regular.Same(st, o.info) {
+	if !input.Same(st, o.info) {
 		f.Close()
 		return nil, 0, fmt.Errorf("%s: %w", o.path, ErrChanged)
 	}
@@ -430,7 +430,7 @@ func BuildIDPath(dir string, buildID []byte) string {
 // take reads the headers of the file at path, if the file has the recorded
 // build-id.
 func (o *Object) take(path string) error {
-	f, err := regular.Open(path)
+	f, err := input.Open(path)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
-	"github.com/ehasm/ehasm/internal/files/regular"
+	"github.com/ehasm/ehasm/internal/files/input"
 )
 
 // Stepper takes steps in an object that has no eh_elf yet: slower than an
@@ -260,14 +260,14 @@ func (k *keptFile) ReadAt(b []byte, off int64) (int, error) {
 	if k.open != nil {
 		return k.open.ReadAt(b, off)
 	}
-	f, err := regular.Open(k.path)
+	f, err := input.Open(k.path)
 	if err != nil {
 		return 0, err
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil {
 		return 0, err
-	} else if !regular.Same(info, k.info) {
+	} else if !input.Same(info, k.info) {
 		return 0, fmt.Errorf("%s: %w", k.path, ErrChanged)
 	}
 	return f.ReadAt(b, off)

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/inspect"
 
 	"github.com/stretchr/testify/assert"
@@ -263,16 +263,16 @@ func TestNames(t *testing.T) {
 		r := ehasm(t, "build", path)
 		assert.Equal(t, exitDone, r.code, r.stderr)
 		assert.Equal(t, 2, strings.Count(r.stdout, "\n"), r.stdout)
-		assert.Contains(t, r.stdout, shown.Name(path))
+		assert.Contains(t, r.stdout, output.Name(path))
 		assert.FileExists(t, path+".eh_elf.so")
 		r = ehasm(t, "prove", path+".eh_elf.so")
 		assert.Equal(t, exitDone, r.code, r.stderr)
-		assert.True(t, strings.HasPrefix(r.stdout, shown.Name(path+".eh_elf.so")+": proven: "), r.stdout)
+		assert.True(t, strings.HasPrefix(r.stdout, output.Name(path+".eh_elf.so")+": proven: "), r.stdout)
 		assert.Equal(t, 1, strings.Count(r.stdout, "\n"), r.stdout)
 
 		bad := writeFile(t, filepath.Join(dir, "bad", fmt.Sprint(i), name), []byte("text"))
 		r = ehasm(t, "build", bad)
-		assert.Equal(t, "ehasm: "+shown.Name(bad)+": not an ELF file\n", r.stderr)
+		assert.Equal(t, "ehasm: "+output.Name(bad)+": not an ELF file\n", r.stderr)
 		r = ehasm(t, "build", bad+"gone")
 		assert.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
 	}

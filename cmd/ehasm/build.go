@@ -14,7 +14,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/find"
-	"github.com/ehasm/ehasm/internal/files/interrupt"
+	"github.com/ehasm/ehasm/internal/files/host"
 
 	"github.com/spf13/pflag"
 )
@@ -249,7 +249,7 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 	// No outcome at all: a signal came before the end.
 	outcomes := builder.Build(ctx, plan.Jobs, opt.options(), progress)
 	if outcomes == nil {
-		return interrupt.Status(ctx)
+		return host.InterruptStatus(ctx)
 	}
 	r := builder.NewReport(outcomes, plan.Skipped, time.Since(begin))
 	// A PATH that is a file fails by itself; folders without one suitable file pass silently

@@ -12,7 +12,7 @@ import (
 
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/ehcache"
-	"github.com/ehasm/ehasm/internal/files/jsonout"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/inspect"
 
 	"github.com/spf13/pflag"
@@ -126,7 +126,7 @@ func cache(ctx context.Context, opt *cacheOptions, c *console) int {
 		}
 	}
 	if opt.json {
-		jsonout.Write(c.out, r)
+		output.JSON(c.out, r)
 		return exitDone
 	}
 	r.Print(c.out, opt.prune)

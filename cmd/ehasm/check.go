@@ -11,8 +11,7 @@ import (
 
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/analysis/check"
-	"github.com/ehasm/ehasm/internal/files/outfile"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/output"
 
 	"github.com/spf13/pflag"
 )
@@ -126,7 +125,7 @@ func (o *checkOutputs) check(paths []string) error {
 	case len(paths) == 0:
 		return errors.New("no file given")
 	}
-	if err := outfile.Distinct(paths, o.write); err != nil {
+	if err := output.Distinct(paths, o.write); err != nil {
 		return fmt.Errorf("--write-baseline: %w", err)
 	}
 	return nil
@@ -165,7 +164,7 @@ func (o *checkOutputs) run(ctx context.Context, paths []string, opt checkOptions
 	case o.diff:
 		old := &checker{opt: opt, c: c, quiet: true}
 		old.path(ctx, paths[0], "")
-		opt.known = knownFindings{what: "also in " + shown.Name(paths[0]), of: setOf(old.ids)}
+		opt.known = knownFindings{what: "also in " + output.Name(paths[0]), of: setOf(old.ids)}
 		paths = paths[1:]
 	case o.baseline != "":
 		var err error

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/internal/analysis/check"
-	"github.com/ehasm/ehasm/internal/files/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/output"
 )
 
 // knownFindings are findings that are not new.
@@ -61,5 +61,5 @@ func writeBaseline(path string, ids []string) error {
 	if len(ids) > 0 {
 		text += "\n"
 	}
-	return atomicfile.WriteOutput(path, []byte(text), atomicfile.PermText)
+	return output.WriteOutput(path, []byte(text), output.PermText)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/check"
 	"github.com/ehasm/ehasm/internal/analysis/relocatable"
 	"github.com/ehasm/ehasm/internal/files/find"
-	"github.com/ehasm/ehasm/internal/files/jsonout"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/inspect"
 
 	"github.com/schollz/progressbar/v3"
@@ -189,14 +189,14 @@ func (k *checker) finish() int {
 		if k.files == nil {
 			k.files = []inspect.Checked{}
 		}
-		jsonout.Write(k.c.out, k.files)
+		output.JSON(k.c.out, k.files)
 	case k.opt.sarif:
 		files := make([]check.File, len(k.files))
 		for i := range k.files {
 			files[i] = check.File{Name: k.files[i].File, Findings: k.files[i].Findings, IDs: k.files[i].IDs}
 		}
 		wd, _ := os.Getwd()
-		jsonout.Write(k.c.out, check.SARIF(compile.Release, wd, files))
+		output.JSON(k.c.out, check.SARIF(compile.Release, wd, files))
 	case k.many && !k.opt.fix:
 		k.all.Print(k.c.out, k.skipped, k.opt.known.what)
 	}

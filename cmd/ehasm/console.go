@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/internal/builder"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/output"
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
@@ -22,7 +22,7 @@ import (
 // to stderr as lines, above the progress bar if there is one. Its methods are
 // safe for concurrent use; out may be used by one goroutine.
 type console struct {
-	out    *output
+	out    *flushed
 	stderr io.Writer
 
 	mu sync.Mutex
@@ -35,15 +35,15 @@ type console struct {
 	files, done int // of the bar of build
 }
 
-// output is standard output; it remembers that writing failed.
-type output struct {
+// flushed is standard output; it remembers that writing failed.
+type flushed struct {
 	*bufio.Writer
 	err error     // the first error of Flush, which decides the exit status
 	w   io.Writer // the file below the buffer, to ask whether it is a terminal
 }
 
 // Flush writes the buffer out and keeps its error.
-func (o *output) Flush() error {
+func (o *flushed) Flush() error {
 	if err := o.Writer.Flush(); err != nil {
 		o.err = err
 	}
@@ -52,7 +52,7 @@ func (o *output) Flush() error {
 
 // newConsole returns a console without a bar. stdout is buffered until Flush.
 func newConsole(stdout, stderr io.Writer) *console {
-	return &console{out: &output{Writer: bufio.NewWriter(stdout), w: stdout}, stderr: stderr}
+	return &console{out: &flushed{Writer: bufio.NewWriter(stdout), w: stdout}, stderr: stderr}
 }
 
 // fail reports a failure in one line that names file, place and cause.
@@ -84,7 +84,7 @@ func (c *console) close() (failed bool) {
 
 // line writes a message above the bar and returns its text. The caller holds mu.
 func (c *console) line(path string, err error) string {
-	text := shown.Name(path) + ": " + shown.Error(path, err)
+	text := output.Name(path) + ": " + output.ErrorText(path, err)
 	if c.bar != nil {
 		c.bar.Clear()
 	}

@@ -7,8 +7,7 @@ import (
 	"strconv"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/files/atomicfile"
-	"github.com/ehasm/ehasm/internal/files/jsonout"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/inspect"
 
 	"github.com/spf13/pflag"
@@ -81,7 +80,7 @@ func convertVerb() verb {
 			case opt.output == "":
 				return v.misuse(c, errors.New("-o FILE is missing"))
 			}
-			out := binaryOutput{opt.output, c, atomicfile.PermText}
+			out := binaryOutput{opt.output, c, output.PermText}
 			if opt.Attach {
 				out.perm = 0o755
 			}
@@ -99,7 +98,7 @@ func convertVerb() verb {
 				return exitFailed
 			}
 			if opt.json {
-				jsonout.Write(out.report(), r)
+				output.JSON(out.report(), r)
 			} else {
 				r.Print(out.report())
 			}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/files/nearest"
+	"github.com/ehasm/ehasm/internal/files/output"
 
 	"github.com/spf13/pflag"
 )
@@ -68,7 +68,7 @@ func (v verb) unknown(err error, fs *pflag.FlagSet) error {
 func nearestFlag(fs *pflag.FlagSet, name string) string {
 	var names []string
 	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	return nearest.Of(names, name)
+	return output.Nearest(names, name)
 }
 
 // seconds is a duration of which "5" means five seconds, as for perf and sleep.

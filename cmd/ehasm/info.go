@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ehasm/ehasm/internal/files/jsonout"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/inspect"
 	"github.com/spf13/pflag"
 )
@@ -40,7 +40,7 @@ func infoVerb() verb {
 				infos = append(infos, info)
 			}
 			if *asJSON {
-				jsonout.Write(c.out, infos)
+				output.JSON(c.out, infos)
 				return exitDone
 			}
 			for i, info := range infos {

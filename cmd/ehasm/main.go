@@ -16,10 +16,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/ehasm/ehasm/internal/files/interrupt"
-	"github.com/ehasm/ehasm/internal/files/limits"
-	"github.com/ehasm/ehasm/internal/files/nearest"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/host"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/profile/perfcall"
 
 	"github.com/spf13/pflag"
@@ -40,15 +38,15 @@ const (
 // main sets the limits of the process, chooses between ehasm and ehasm-perf by argv[0], and runs
 // it.
 func main() {
-	if err := limits.Descriptors(); err != nil {
+	if err := host.RaiseDescriptors(); err != nil {
 		fmt.Fprintf(os.Stderr, "ehasm: %v\n", err)
 		os.Exit(exitFailed)
 	}
-	limits.BoundMemory()
+	host.BoundMemory()
 	log.SetOutput(io.Discard) // net/http writes there what some servers send
 	ctx, stop := context.Background(), func() {}
 	if slices.Contains(os.Args[1:min(2, len(os.Args))], "build") { // the one verb that has something to clean up
-		ctx, stop = interrupt.Context(ctx)
+		ctx, stop = host.InterruptContext(ctx)
 	}
 	var stdout io.Writer = os.Stdout
 	if outputClosed { // writes to what the Go run-time has opened in its place succeed
@@ -171,7 +169,7 @@ func nearestVerb(name string) string {
 	for _, v := range verbs() {
 		names = append(names, v.name)
 	}
-	return nearest.Of(names, name)
+	return output.Nearest(names, name)
 }
 
 // declare returns the flags of the verb, and the function to run once they are
@@ -237,6 +235,6 @@ func plainly(err error) error {
 
 // misuse reports an error in the arguments and returns the exit status.
 func (v verb) misuse(c *console, err error) int {
-	fmt.Fprintf(c.stderr, "ehasm %s: %s\nRun 'ehasm %s --help' for usage.\n", v.name, shown.Text(err.Error()), v.name)
+	fmt.Fprintf(c.stderr, "ehasm %s: %s\nRun 'ehasm %s --help' for usage.\n", v.name, output.Text(err.Error()), v.name)
 	return exitUsage
 }

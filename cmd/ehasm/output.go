@@ -7,8 +7,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/ehasm/ehasm/internal/files/atomicfile"
-	"github.com/ehasm/ehasm/internal/files/outfile"
+	"github.com/ehasm/ehasm/internal/files/output"
 )
 
 // closedOutput is a standard output that is closed.
@@ -31,7 +30,7 @@ func (o binaryOutput) check(inputs []string) error {
 	if o.path == "-" && isTerminal(o.c.out.w) {
 		return fmt.Errorf("-o -: the file %w", errBinary)
 	}
-	if err := outfile.Distinct(inputs, o.path); err != nil {
+	if err := output.Distinct(inputs, o.path); err != nil {
 		return fmt.Errorf("-o: %w", err)
 	}
 	return nil
@@ -52,7 +51,7 @@ func (o binaryOutput) write(b []byte) error {
 		o.c.out.Write(b) // the console reports errors
 		return nil
 	}
-	return atomicfile.WriteOutput(o.path, b, o.perm)
+	return output.WriteOutput(o.path, b, o.perm)
 }
 
 // permLike narrows the mode of a file that is made from the one at path, or from the recording there: no wider than
@@ -60,7 +59,7 @@ func (o binaryOutput) write(b []byte) error {
 func permLike(perm fs.FileMode, path string) fs.FileMode {
 	if path == "-" {
 		if st, err := os.Stdin.Stat(); err == nil && st.Mode().IsRegular() {
-			perm = outfile.Narrowed(perm, st)
+			perm = output.Narrowed(perm, st)
 		}
 		return perm
 	}
@@ -69,13 +68,13 @@ func permLike(perm fs.FileMode, path string) fs.FileMode {
 		return perm
 	}
 	if st.Mode().IsRegular() || st.IsDir() {
-		perm = outfile.Narrowed(perm, st)
+		perm = output.Narrowed(perm, st)
 	}
 	// A folder's recording is as private as its most private file.
 	if st.IsDir() {
 		for _, p := range recordingParts(path) {
 			if st, err := os.Stat(p); err == nil {
-				perm = outfile.Narrowed(perm, st)
+				perm = output.Narrowed(perm, st)
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/find"
-	"github.com/ehasm/ehasm/internal/files/interrupt"
+	"github.com/ehasm/ehasm/internal/files/host"
 	"github.com/ehasm/ehasm/internal/files/preload"
 
 	"github.com/spf13/pflag"
@@ -149,14 +149,14 @@ func runPreload(ctx context.Context, command []string, opt *preloadOptions, c *c
 		return exitFailed
 	}
 	// While eh_elfs are built, a signal ends the build in good order.
-	ctx, stop := interrupt.Context(ctx)
+	ctx, stop := host.InterruptContext(ctx)
 	defer stop()
 	libraries := opt.withExceptions(ctx, library, slices.Concat(programs, launched), c)
 	if opt.system {
 		return printDropIn(ctx, slices.Concat(launched, programs), libraries, opt, c)
 	}
 	if !builder.FillForPrograms(ctx, slices.Concat(programs, launched, opt.with), libraries, true, builder.Options{Code: opt.code, Workers: opt.jobs}, filling(c, opt.quiet)) {
-		return interrupt.Status(ctx)
+		return host.InterruptStatus(ctx)
 	}
 	// From here on, signals end the process again.
 	stop()

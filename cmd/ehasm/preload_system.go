@@ -8,10 +8,10 @@ import (
 
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/find"
-	"github.com/ehasm/ehasm/internal/files/interrupt"
+	"github.com/ehasm/ehasm/internal/files/host"
+	"github.com/ehasm/ehasm/internal/files/input"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/files/preload"
-	"github.com/ehasm/ehasm/internal/files/shown"
-	"github.com/ehasm/ehasm/internal/files/trust"
 )
 
 // printDropIn makes the eh_elfs of a service's programs in the system's cache, and prints the drop-in with which systemd
@@ -22,14 +22,14 @@ func printDropIn(ctx context.Context, programs, libraries []string, opt *preload
 		return exitFailed
 	}
 	for _, path := range libraries { // they become part of a process with the service's rights
-		if err := trust.Check(path); err != nil {
+		if err := input.CheckTrusted(path); err != nil {
 			c.fail(path, err)
 			return exitFailed
 		}
 	}
 	options := builder.Options{Code: opt.code, Cache: builder.SystemCache, Workers: opt.jobs}
 	if !builder.FillForPrograms(ctx, append(programs, opt.with...), libraries, true, options, filling(c, opt.quiet)) {
-		return interrupt.Status(ctx)
+		return host.InterruptStatus(ctx)
 	}
 	program := programs[len(programs)-1]
 	environ := preload.Environ(nil, strings.Join(libraries, ":"), find.AddressSanitizer(program))
@@ -40,7 +40,7 @@ func printDropIn(ctx context.Context, programs, libraries []string, opt *preload
 // dropIn returns the text of a drop-in: systemd.unit(5), systemd.exec(5).
 func dropIn(program string, environ []string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# /etc/systemd/system/UNIT.service.d/ehasm.conf, for %s\n", shown.Name(program))
+	fmt.Fprintf(&b, "# /etc/systemd/system/UNIT.service.d/ehasm.conf, for %s\n", output.Name(program))
 	fmt.Fprintln(&b, "# Afterwards: systemctl daemon-reload && systemctl restart UNIT")
 	// systemd expands % in values: systemd.unit(5), "Specifiers".
 	fmt.Fprintln(&b, "# After updates, make the eh_elfs again by the same command, or install ehasm-system.")

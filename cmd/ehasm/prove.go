@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ehasm/ehasm/internal/files/jsonout"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/inspect"
 
 	"github.com/spf13/pflag"
@@ -41,7 +40,7 @@ func proveVerb() verb {
 			if *all != "" {
 				found, err := inspect.EHElfsBelow(*all)
 				if err != nil {
-					c.fail(*all, shown.Bare(err))
+					c.fail(*all, output.BareError(err))
 					return exitFailed
 				}
 				paths = append(paths, found...)
@@ -81,7 +80,7 @@ func proveFiles(ctx context.Context, paths []string, object string, asJSON bool,
 	}
 	c.stopBar()
 	if asJSON {
-		jsonout.Write(c.out, proofs)
+		output.JSON(c.out, proofs)
 		return exitDone
 	}
 	for _, p := range proofs {

@@ -10,8 +10,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/files/outfile"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/recorder"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
@@ -207,7 +206,7 @@ func recordVerb() verb {
 				}
 			}
 			if err == nil {
-				err = outfile.Distinct(nil, opt.Output.Path, opt.Output.Raw, opt.Output.Stats)
+				err = output.Distinct(nil, opt.Output.Path, opt.Output.Raw, opt.Output.Stats)
 			}
 			if err != nil {
 				return v.misuse(c, err)
@@ -324,7 +323,7 @@ func (opt *recordOptions) findFormat(format string) (err error) {
 		return err
 	}
 	opt.Output.Format = stackfmt.ByPath(opt.Output.Path, recordFormats()...)
-	switch path := shown.Name(opt.Output.Path); {
+	switch path := output.Name(opt.Output.Path); {
 	case opt.Output.Format != nil:
 		return nil
 	default:

@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/files/interrupt"
+	"github.com/ehasm/ehasm/internal/files/host"
 	"github.com/ehasm/ehasm/internal/profile/recorder"
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/ehasm/ehasm/unwind"
@@ -105,19 +105,19 @@ func TestRecordInterruptedTwice(t *testing.T) {
 		require.Eventually(t, func() bool { return opens(cmd.Process.Pid) }, time.Minute, 5*time.Millisecond)
 		ended := make(chan struct{})
 		go func() { cmd.Wait(); close(ended) }()
-		for wait := time.Minute; ; wait -= interrupt.Repeated {
+		for wait := time.Minute; ; wait -= host.Repeated {
 			if wait <= 0 {
 				cmd.Process.Kill()
 			}
 			select {
 			case <-ended:
-			case <-time.After(interrupt.Repeated): // one that comes earlier is the first again
+			case <-time.After(host.Repeated): // one that comes earlier is the first again
 				cmd.Process.Signal(os.Interrupt)
 				continue
 			}
 			break
 		}
-		assert.Equal(t, interrupt.BySignal+int(syscall.SIGINT), cmd.ProcessState.ExitCode())
+		assert.Equal(t, host.BySignal+int(syscall.SIGINT), cmd.ProcessState.ExitCode())
 	}
 }
 

@@ -14,10 +14,8 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/debuginfo/debuginfod"
-	"github.com/ehasm/ehasm/internal/files/atomicfile"
-	"github.com/ehasm/ehasm/internal/files/interrupt"
-	"github.com/ehasm/ehasm/internal/files/outfile"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/host"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
@@ -187,7 +185,7 @@ func scriptVerb() verb {
 				return v.misuse(c, err)
 			}
 			// An output must not replace a recording that is being read.
-			if err := outfile.Distinct(append(recordingParts(opt.input), recordingParts(opt.before)...), opt.output, opt.stats); err != nil {
+			if err := output.Distinct(append(recordingParts(opt.input), recordingParts(opt.before)...), opt.output, opt.stats); err != nil {
 				return v.misuse(c, err)
 			}
 			// What a flag names must be there. A wrong --symfs would otherwise show only as missing
@@ -218,10 +216,10 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		return exitFailed
 	}
 	// The output is no more readable than the recording.
-	perm := permLike(atomicfile.PermText, opt.input)
-	ctx, stop := outfile.Guard(ctx, opt.output)
+	perm := permLike(output.PermText, opt.input)
+	ctx, stop := output.Guard(ctx, opt.output)
 	defer stop()
-	out, err := outfile.New(opt.output, perm, c.out)
+	out, err := output.New(opt.output, perm, c.out)
 	if err != nil {
 		r.Close()
 		c.fail(opt.output, err)
@@ -242,8 +240,8 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		r.Close()
 	}) {
 		c.stopBar()
-		c.fail("interrupted", fmt.Errorf("%s is not written", shown.Name(opt.output)))
-		return interrupt.Status(ctx)
+		c.fail("interrupted", fmt.Errorf("%s is not written", output.Name(opt.output)))
+		return host.InterruptStatus(ctx)
 	}
 	stopCompiling()
 	c.stopBar()
@@ -267,11 +265,11 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 	opt.report(summary, perm, c)
 	// Filling the cache is an extra: it can be interrupted without loss of the output.
 	if whole && ctx.Err() == nil {
-		ctx, stop := interrupt.Context(ctx)
+		ctx, stop := host.InterruptContext(ctx)
 		defer stop()
 		made.FillCache(ctx, opt.Workers, filling(c, opt.quiet))
 		if ctx.Err() != nil {
-			return interrupt.Status(ctx)
+			return host.InterruptStatus(ctx)
 		}
 	}
 	return exitDone // or failed, if c has a failure
@@ -294,7 +292,7 @@ func (opt *scriptOptions) takeInput(args []string, given bool) error {
 func (opt *scriptOptions) chains() bool { return opt.format.New == nil }
 
 // run writes the stacks, or the recording.
-func (opt *scriptOptions) run(ctx context.Context, r *perfdata.Reader, out *outfile.Output) (*script.Summary, error) {
+func (opt *scriptOptions) run(ctx context.Context, r *perfdata.Reader, out *output.Output) (*script.Summary, error) {
 	if opt.chains() {
 		return script.RunChains(ctx, r, out, opt.Options)
 	}
@@ -303,7 +301,7 @@ func (opt *scriptOptions) run(ctx context.Context, r *perfdata.Reader, out *outf
 }
 
 // blamed returns the name of the file that an error is about.
-func (opt *scriptOptions) blamed(out *outfile.Output, err error) string {
+func (opt *scriptOptions) blamed(out *output.Output, err error) string {
 	switch {
 	case !out.Failed() && !errors.Is(err, perfdata.ErrNoSeek):
 		return opt.input
@@ -376,7 +374,7 @@ func (opt *scriptOptions) report(summary *script.Summary, perm fs.FileMode, c *c
 		summary.Text(c.stderr)
 	}
 	if opt.stats != "" {
-		if err := outfile.WriteStats(opt.stats, perm, summary, c.stderr); err != nil {
+		if err := output.WriteStats(opt.stats, perm, summary, c.stderr); err != nil {
 			c.fail(opt.stats, err)
 		}
 	}

@@ -10,10 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ehasm/ehasm/internal/files/atomicfile"
-	"github.com/ehasm/ehasm/internal/files/interrupt"
-	"github.com/ehasm/ehasm/internal/files/outfile"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/host"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/stacks"
 	"github.com/ehasm/ehasm/stack"
@@ -121,7 +119,7 @@ func stackVerb() verb {
 				err = refuseTerminal(opt.spec(), opt.output, c)
 			}
 			if err == nil {
-				err = outfile.Distinct([]string{opt.Core, opt.Executable}, opt.output)
+				err = output.Distinct([]string{opt.Core, opt.Executable}, opt.output)
 			}
 			if err != nil {
 				return v.misuse(c, err)
@@ -275,17 +273,17 @@ func (opt *stackOptions) takeCrash(fs *pflag.FlagSet, args []string) (err error)
 // runStack runs the verb with checked options and returns the exit status.
 func runStack(ctx context.Context, opt *stackOptions, c *console) int {
 	// Without --watch, an interruption leaves the output unwritten.
-	guard, saved := outfile.Guard, func(ctx context.Context) context.Context { return ctx }
+	guard, saved := output.Guard, func(ctx context.Context) context.Context { return ctx }
 	if opt.Watch > 0 { // an interruption ends the watch, and what was seen is written
 		guard = func(ctx context.Context, _ string) (context.Context, context.CancelFunc) {
-			return interrupt.Context(ctx)
+			return host.InterruptContext(ctx)
 		}
 		saved = context.WithoutCancel
 	}
 	ctx, stop := guard(ctx, opt.output)
 	defer stop()
 	// Opening comes first: if the output cannot be written, no process is stopped in vain.
-	out, err := outfile.New(opt.output, stackPerm, c.out)
+	out, err := output.New(opt.output, stackPerm, c.out)
 	if err != nil {
 		c.fail(opt.output, err)
 		return exitFailed
@@ -293,15 +291,15 @@ func runStack(ctx context.Context, opt *stackOptions, c *console) int {
 	opt.Fetch = fetcher(ctx, false, c)
 	any := false
 	if !out.Run(saved(ctx), func() { any = stacks.Run(ctx, &opt.Options, out, reporter{c}) }) {
-		c.fail("interrupted", fmt.Errorf("%s is not written", shown.Name(opt.output)))
-		return interrupt.Status(ctx)
+		c.fail("interrupted", fmt.Errorf("%s is not written", output.Name(opt.output)))
+		return host.InterruptStatus(ctx)
 	}
 	if !any {
 		if f := out.File(); f != nil {
 			f.Abort() // there is nothing to write
 		}
 		if ctx.Err() != nil {
-			return interrupt.Status(ctx)
+			return host.InterruptStatus(ctx)
 		}
 		return exitFailed
 	}
@@ -312,4 +310,4 @@ func runStack(ctx context.Context, opt *stackOptions, c *console) int {
 }
 
 // stackPerm is the mode of outputs: a stack may show what others must not know.
-const stackPerm = atomicfile.PermText &^ 0o077
+const stackPerm = output.PermText &^ 0o077

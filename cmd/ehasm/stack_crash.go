@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/profile/crash"
 )
 
@@ -36,7 +36,7 @@ func handleCrash(ctx context.Context, opt *stackOptions, c *console) int {
 	if outputClosed { // as the kernel starts handlers: its log is the one place that is read
 		if log, logErr := os.OpenFile(kernelLog, os.O_WRONLY, 0); logErr == nil {
 			defer log.Close()
-			fmt.Fprintf(log, "ehasm: %s: %s\n", name, shown.Error(name, err))
+			fmt.Fprintf(log, "ehasm: %s: %s\n", name, output.ErrorText(name, err))
 		}
 	}
 	return exitFailed

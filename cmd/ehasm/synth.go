@@ -6,9 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ehasm/ehasm/internal/analysis/synth"
-	"github.com/ehasm/ehasm/internal/files/atomicfile"
-	"github.com/ehasm/ehasm/internal/files/jsonout"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/inspect"
 
 	"github.com/schollz/progressbar/v3"
@@ -82,7 +80,7 @@ func synthVerb() verb {
 				return v.misuse(c, errors.New("--cfi goes with neither --json nor --list"))
 			}
 			if err = checkJobs(opt.jobs); err == nil {
-				err = binaryOutput{opt.output, c, atomicfile.PermText}.check(paths)
+				err = binaryOutput{opt.output, c, output.PermText}.check(paths)
 			}
 			if err != nil {
 				return v.misuse(c, err)
@@ -119,11 +117,11 @@ func synthesise(path string, opt *synthOptions, c *console) int {
 	if opt.function != "" {
 		functions = inspect.FunctionsNamed(functions, opt.function)
 		if len(functions) == 0 {
-			c.fail(path, fmt.Errorf("no row was made for a function %s", shown.Name(opt.function)))
+			c.fail(path, fmt.Errorf("no row was made for a function %s", output.Name(opt.function)))
 			return exitFailed
 		}
 	}
-	out := binaryOutput{opt.output, c, permLike(atomicfile.PermText, path)}
+	out := binaryOutput{opt.output, c, permLike(output.PermText, path)}
 	if opt.output != "" {
 		image, err := r.DebugFile()
 		if err == nil {
@@ -146,7 +144,7 @@ func synthesise(path string, opt *synthOptions, c *console) int {
 			}
 		}
 	case opt.json:
-		jsonout.Write(report, inspect.NewRows(path, r.Rows, functions, opt.list))
+		output.JSON(report, inspect.NewRows(path, r.Rows, functions, opt.list))
 	default:
 		inspect.PrintRows(report, path, r.Rows)
 		if opt.list {

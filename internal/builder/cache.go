@@ -16,9 +16,9 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/input"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/files/preload"
-	"github.com/ehasm/ehasm/internal/files/shown"
-	"github.com/ehasm/ehasm/internal/files/trust"
 )
 
 // The cache holds an eh_elf per build-id, whatever the name of the object. Objects without a
@@ -38,7 +38,7 @@ func CacheFolder(getenv func(string) string) (string, error) {
 		base = filepath.Join(home, ".cache")
 	}
 	if !filepath.IsAbs(base) {
-		return "", fmt.Errorf("--cache: %s: not an absolute path", shown.Name(base)) // a relative folder would depend on where the command runs
+		return "", fmt.Errorf("--cache: %s: not an absolute path", output.Name(base)) // a relative folder would depend on where the command runs
 	}
 	return filepath.Join(base, "ehasm", ".build-id"), nil
 }
@@ -58,9 +58,9 @@ const SystemCache = "/usr/lib/ehasm/.build-id"
 // MakeCache makes a cache's folder, or a subfolder: the system's for all to read, else for the user alone.
 func MakeCache(folder string) error {
 	if inSystemCache(folder) {
-		return trust.MkdirAllShared(folder)
+		return input.MkdirAllShared(folder)
 	}
-	return trust.MkdirAll(folder)
+	return input.MkdirAll(folder)
 }
 
 // inSystemCache reports whether a path is the system's cache, or lies in it.
@@ -75,7 +75,7 @@ func ForSystem(inputs []*find.Input) (list []*find.Input, given, refused []find.
 			list = append(list, in)
 			continue
 		}
-		err := trust.Check(in.Path)
+		err := input.CheckTrusted(in.Path)
 		if err == nil {
 			list = append(list, in)
 			continue
@@ -95,7 +95,7 @@ func ForSystem(inputs []*find.Input) (list []*find.Input, given, refused []find.
 func CacheNames(ctx context.Context, paths []string) (map[string]bool, error) {
 	found := find.Find(ctx, paths, find.Options{})
 	for _, p := range found.Problems {
-		return nil, fmt.Errorf("%s: %w", shown.Name(p.Path), p.Err)
+		return nil, fmt.Errorf("%s: %w", output.Name(p.Path), p.Err)
 	}
 	if len(found.Inputs) == 0 {
 		return nil, errors.New("no executable or shared object there: nothing is removed")
@@ -105,7 +105,7 @@ func CacheNames(ctx context.Context, paths []string) (map[string]bool, error) {
 	for _, in := range slices.Concat(found.Inputs, vdso) {
 		list, err := namesOf(in)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", shown.Name(in.Names[0].Path), err)
+			return nil, fmt.Errorf("%s: %w", output.Name(in.Names[0].Path), err)
 		}
 		for _, name := range list {
 			names[name] = true
@@ -184,7 +184,7 @@ func (j *Job) intoCache(cache string, o *dwarfcfa.Object) error {
 
 // ofOther reports whether a file is the eh_elf of another object with the build-id of o, which may be in use, too.
 func ofOther(path string, o *dwarfcfa.Object) bool {
-	f, err := trust.Open(path)
+	f, err := input.OpenTrusted(path)
 	if err != nil {
 		return false
 	}

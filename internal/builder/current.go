@@ -10,8 +10,8 @@ import (
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/files/find"
-	"github.com/ehasm/ehasm/internal/files/shown"
-	"github.com/ehasm/ehasm/internal/files/trust"
+	"github.com/ehasm/ehasm/internal/files/input"
+	"github.com/ehasm/ehasm/internal/files/output"
 )
 
 // targetOf says what becomes of a job's object.
@@ -23,7 +23,7 @@ func targetOf(j *Job, opt *Options) compile.Target {
 		Unproven: opt.Unproven,
 	}
 	if opt.Cache != "" {
-		t.Object = shown.Name(filepath.Base(j.Name)) // the cache is not beside the object: its name is noted in the file
+		t.Object = output.Name(filepath.Base(j.Name)) // the cache is not beside the object: its name is noted in the file
 	}
 	return t
 }
@@ -42,7 +42,7 @@ func upToDate(j *Job, id *compile.Identity, opt *Options) (compile.Stats, bool) 
 	}
 	if opt.Cache != "" { // in the cache, only files that a loader would accept count
 		open = func() (io.ReaderAt, func() error, error) {
-			f, err := trust.Open(j.Target)
+			f, err := input.OpenTrusted(j.Target)
 			if err != nil {
 				return nil, nil, err
 			}

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 
 	"github.com/ehasm/ehasm/internal/files/find"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/output"
 )
 
 // Job is an input with the paths of its eh_elf.
@@ -33,7 +33,7 @@ func NewJobs(inputs []*find.Input, dir string) (kept []*Job, problems []find.Pro
 			target := n.Target(dir)
 			if other := j.take(target, owner); other != j {
 				clash[j], clash[other] = true, true
-				err := fmt.Errorf("two different files would get this name: %s and %s", shown.Name(other.Name), shown.Name(j.Name))
+				err := fmt.Errorf("two different files would get this name: %s and %s", output.Name(other.Name), output.Name(j.Name))
 				problems = append(problems, find.Problem{Path: target, Err: err})
 			}
 		}

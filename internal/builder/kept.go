@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ehasm/ehasm/internal/files/shown"
-	"github.com/ehasm/ehasm/internal/files/trust"
+	"github.com/ehasm/ehasm/internal/files/input"
+	"github.com/ehasm/ehasm/internal/files/output"
 )
 
 // The cache of all users has two writers: who follows the packages, and root, who names other files. What root has named is in
@@ -23,7 +23,7 @@ func keptFile(cache string) string { return filepath.Join(filepath.Dir(cache), "
 
 // Kept returns the files and folders in the list that exist.
 func Kept(cache string) (paths []string, err error) {
-	f, err := trust.Open(keptFile(cache))
+	f, err := input.OpenTrusted(keptFile(cache))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -77,7 +77,7 @@ func keep(cache string, paths []string) error {
 			return err
 		}
 		if strings.Contains(path, "\n") {
-			return fmt.Errorf("%s: no line of %s can hold this name", shown.Name(path), keptFile(cache))
+			return fmt.Errorf("%s: no line of %s can hold this name", output.Name(path), keptFile(cache))
 		}
 		if !below(path, listed) {
 			listed = append(listed, path)

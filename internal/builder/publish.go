@@ -8,9 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ehasm/ehasm/internal/files/atomicfile"
-	"github.com/ehasm/ehasm/internal/files/outfile"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/output"
 )
 
 // publisher is the gate for all writes, so that an interrupted build can end
@@ -40,15 +38,15 @@ func (p *publisher) do(write func() error) error {
 
 // write writes the eh_elf to the job's target.
 func (p *publisher) write(j *Job, file []byte) error {
-	perm := atomicfile.PermCode
+	perm := output.PermCode
 	if st, err := os.Stat(j.Name); err == nil { // the vDSO has no file
-		perm = outfile.Narrowed(perm, st)
+		perm = output.Narrowed(perm, st)
 	}
 	return p.do(func() error {
 		if err := j.makeFolder(); err != nil {
 			return err
 		}
-		if err := atomicfile.WriteFile(j.Target, file, perm); err != nil {
+		if err := output.WriteFile(j.Target, file, perm); err != nil {
 			return err
 		}
 		if inSystemCache(j.Target) {
@@ -85,7 +83,7 @@ func linkTo(target, name string) error {
 	if now, err := os.Readlink(name); err == nil && now == to {
 		return nil
 	}
-	return atomicfile.Symlink(to, name)
+	return output.Symlink(to, name)
 }
 
 // makeFolder makes the folder of the target.
@@ -101,7 +99,7 @@ func (j *Job) makeFolder() error {
 // replace them.
 func MakeFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("%s: cannot make the folder: %w", dir, shown.Bare(err))
+		return fmt.Errorf("%s: cannot make the folder: %w", dir, output.BareError(err))
 	}
 	return nil
 }

@@ -19,8 +19,8 @@ import (
 
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/elfout"
-	"github.com/ehasm/ehasm/internal/files/regular"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/input"
+	"github.com/ehasm/ehasm/internal/files/output"
 )
 
 // Errors that concern one file of a remote cache.
@@ -92,7 +92,7 @@ func (r *Remote) get(ctx context.Context, name string, limit int64) ([]byte, err
 // open asks the server, or opens the file of a folder.
 func (r *Remote) open(ctx context.Context, name string) (io.ReadCloser, error) {
 	if r.client == nil {
-		f, err := regular.Open(filepath.Join(r.base, name))
+		f, err := input.Open(filepath.Join(r.base, name))
 		if errors.Is(err, fs.ErrNotExist) && r.hasFolder() {
 			return nil, errNotThere
 		}
@@ -144,11 +144,11 @@ func (r *Remote) take(ctx context.Context, name string, table *compile.Table, id
 	case errors.Is(err, errNotThere) || ctx.Err() != nil:
 		return nil, compile.Stats{}
 	case errors.Is(err, errLarge) || err != nil && r.hasFolder():
-		p.Note(r.shown()+"/"+filepath.ToSlash(name), fmt.Errorf("not used: %w", shown.Bare(err)))
+		p.Note(r.shown()+"/"+filepath.ToSlash(name), fmt.Errorf("not used: %w", output.BareError(err)))
 		return nil, compile.Stats{}
 	case err != nil:
 		if !r.down.Swap(true) {
-			p.Note(r.shown(), fmt.Errorf("%w; what is missing is built here", shown.Bare(bareURL(err))))
+			p.Note(r.shown(), fmt.Errorf("%w; what is missing is built here", output.BareError(bareURL(err))))
 		}
 		return nil, compile.Stats{}
 	}

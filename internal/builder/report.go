@@ -12,8 +12,7 @@ import (
 
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/internal/files/find"
-	"github.com/ehasm/ehasm/internal/files/jsonout"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/output"
 )
 
 // leftOutText returns the cell of a report that says what is left out.
@@ -121,7 +120,7 @@ func (r *Report) Table(w io.Writer) {
 	if len(r.Done) > 0 {
 		rows := [][]string{{"file", "FDEs", "rows", "distinct", "eh_frame+hdr", "code+data", "ratio", "layout", "time", "left out"}}
 		for _, o := range r.Done {
-			rows = append(rows, tableRow(shown.Name(o.Name), o.Stats, timeText(o)))
+			rows = append(rows, tableRow(output.Name(o.Name), o.Stats, timeText(o)))
 		}
 		if len(r.Done) > 1 {
 			rows = append(rows, tableRow(fmt.Sprintf("total (%d files)", len(r.Done)), r.total(), seconds(r.elapsed)))
@@ -232,12 +231,12 @@ func (r *Report) JSON(w io.Writer, failures []string) {
 	}
 	for _, o := range r.failed {
 		doc.Files = append(doc.Files, fileJSON{File: o.Name, Status: o.Status, rawNames: rawNamesOf(o.Name, "", nil), Seconds: o.Time.Seconds(),
-			Error: shown.Error(o.Name, o.Err)})
+			Error: output.ErrorText(o.Name, o.Err)})
 	}
 	for _, s := range r.reasons() {
 		doc.Skipped[s.Reason] = s.Count
 	}
 	sum := r.total()
 	doc.Total = &totalJSON{Files: len(r.Done), Stats: sum, Ratio: sum.Ratio(), Seconds: r.elapsed.Seconds()}
-	jsonout.Write(w, doc)
+	output.JSON(w, doc)
 }

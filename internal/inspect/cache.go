@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/internal/files/ehcache"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/output"
 )
 
 // Cache says what a cache of eh_elfs holds, and what Take removed.
@@ -54,7 +54,7 @@ func sizeOf(files []ehcache.File) (bytes int64) {
 func (r *Cache) Print(w io.Writer, pruned bool) {
 	// Megabytes are decimal.
 	const mega = 1e6
-	fmt.Fprintf(w, "%s: %d files, %.1f MB", shown.Name(r.Folder), r.Files, float64(r.Bytes)/mega)
+	fmt.Fprintf(w, "%s: %d files, %.1f MB", output.Name(r.Folder), r.Files, float64(r.Bytes)/mega)
 	switch {
 	case r.Oldest == "":
 	case r.NoTimes:
@@ -64,7 +64,7 @@ func (r *Cache) Print(w io.Writer, pruned bool) {
 	}
 	fmt.Fprintln(w)
 	for _, path := range r.Kept {
-		fmt.Fprintf(w, "kept: %s\n", shown.Name(path))
+		fmt.Fprintf(w, "kept: %s\n", output.Name(path))
 	}
 	if pruned {
 		fmt.Fprintf(w, "removed: %d files, %.1f MB\n", r.Removed, float64(r.Freed)/mega)

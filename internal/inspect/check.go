@@ -8,7 +8,7 @@ import (
 	"sort"
 
 	"github.com/ehasm/ehasm/internal/analysis/check"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/output"
 )
 
 // CheckCounts are what the summary of many checked files says.
@@ -41,13 +41,13 @@ func (r *Checked) Shows(opt CheckOptions) bool {
 
 // Print shows the findings of a file and its summary.
 func (r *Checked) Print(w io.Writer, opt CheckOptions) {
-	name := shown.Name(filepath.Base(r.File))
+	name := output.Name(filepath.Base(r.File))
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		if f.Severity == check.SeverityNote && !opt.Notes {
 			continue
 		}
-		fmt.Fprintf(w, "%s: %s: %s: %s\n", name, f.Severity, shown.Text(f.Place()), shown.Text(f.Message()))
+		fmt.Fprintf(w, "%s: %s: %s: %s\n", name, f.Severity, output.Text(f.Place()), output.Text(f.Message()))
 		if opt.Listing {
 			if f.Path != "" {
 				fmt.Fprintf(w, "    path: %s\n", f.Path)

@@ -12,7 +12,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/files/find"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/sframe"
 )
 
@@ -34,7 +34,7 @@ type Converted struct {
 // Print writes the result for people.
 func (r *Converted) Print(w io.Writer) {
 	fmt.Fprintf(w, "%s: SFrame version %d, %d functions, %d rows, %d bytes for %d of %s\n", r.Output, r.Version, r.Functions, r.Rows, r.Size,
-		r.TableSize, shown.Name(r.Object))
+		r.TableSize, output.Name(r.Object))
 	for _, reason := range slices.Sorted(maps.Keys(r.Left)) {
 		fmt.Fprintf(w, "  %d of %d bytes of code are left out: %s\n", r.Left[reason], r.all(), reason)
 	}

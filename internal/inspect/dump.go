@@ -11,7 +11,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/analysis/relocatable"
 	"github.com/ehasm/ehasm/internal/files/find"
-	"github.com/ehasm/ehasm/internal/files/jsonout"
+	"github.com/ehasm/ehasm/internal/files/output"
 )
 
 // Stages returns the stages in the order of compiling.
@@ -75,7 +75,7 @@ func (d *Dump) Write(path string, w io.Writer) error {
 	}
 	if d.Stage == "table" {
 		if d.JSON {
-			jsonout.Write(w, table.DescribeRanges(d.PC))
+			output.JSON(w, table.DescribeRanges(d.PC))
 			return nil
 		}
 		return dwarfcfa.DumpTable(w, table, d.PC)
@@ -86,7 +86,7 @@ func (d *Dump) Write(path string, w io.Writer) error {
 	}
 	if d.Stage == "plan" {
 		if d.JSON {
-			jsonout.Write(w, layout.Describe(d.PC))
+			output.JSON(w, layout.Describe(d.PC))
 			return nil
 		}
 		return layout.Dump(w, d.PC)
@@ -96,7 +96,7 @@ func (d *Dump) Write(path string, w io.Writer) error {
 		return err
 	}
 	if d.JSON {
-		return jsonout.WriteSeq(w, code.All(d.PC))
+		return output.JSONSeq(w, code.All(d.PC))
 	}
 	return code.Listing(w, d.PC)
 }
@@ -108,7 +108,7 @@ func (d *Dump) sites(object *dwarfcfa.Object, w io.Writer) error {
 		return err
 	}
 	if d.JSON {
-		err = jsonout.WriteSeq(w, decoded.Describe(d.PC))
+		err = output.JSONSeq(w, decoded.Describe(d.PC))
 	} else {
 		err = decoded.Dump(w, d.PC)
 	}
@@ -136,7 +136,7 @@ func (d *Dump) sections(object *dwarfcfa.Object, w io.Writer) error {
 	}
 	if d.JSON {
 		// One sequence over all sections, since --json prints one array.
-		if err := jsonout.WriteSeq(w, func(yield func(dwarfcfa.EntryInfo) bool) {
+		if err := output.JSONSeq(w, func(yield func(dwarfcfa.EntryInfo) bool) {
 			for _, s := range sections {
 				entries := s.DescribeEntries(d.PC)
 				if d.Stage == "rows" {

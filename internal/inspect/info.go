@@ -9,7 +9,7 @@ import (
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/files/find"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/output"
 )
 
 // Info says what an eh_elf was made from, what it covers, and how large its parts are. Its embedded
@@ -109,7 +109,7 @@ func ReadInfo(path string) (*Info, error) {
 // Print writes a line for each property, for people.
 func (i *Info) Print(w io.Writer) {
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(w, "  %-16s %s\n", name, shown.Text(fmt.Sprintf(format, args...)))
+		fmt.Fprintf(w, "  %-16s %s\n", name, output.Text(fmt.Sprintf(format, args...)))
 	}
 	or := func(s, otherwise string) string {
 		if s == "" {
@@ -117,7 +117,7 @@ func (i *Info) Print(w io.Writer) {
 		}
 		return s
 	}
-	fmt.Fprintf(w, "%s:\n", shown.Name(i.File))
+	fmt.Fprintf(w, "%s:\n", output.Name(i.File))
 	line("soname", "%s", i.Soname)
 	line("ABI version", "%d", i.ABIVersion)
 	line("flags", "%s", or(strings.Join(i.Flags, ", "), "none"))

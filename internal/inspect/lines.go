@@ -7,7 +7,7 @@ import (
 
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/debuginfo/srcline"
-	"github.com/ehasm/ehasm/internal/files/jsonout"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/unwind"
 )
 
@@ -54,7 +54,7 @@ func (d *Dump) lines(path string, r io.ReaderAt, size int64, w io.Writer) error 
 		}
 	}
 	if d.JSON {
-		err = jsonout.WriteSeq(w, each)
+		err = output.JSONSeq(w, each)
 	} else {
 		for l := range each {
 			if _, err = fmt.Fprintf(w, "%s..%s %s:%d\n", l.Start, l.End, dwarfcfa.PrintableName(l.File), l.Line); err != nil {

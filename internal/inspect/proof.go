@@ -12,7 +12,7 @@ import (
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/files/find"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/prove"
 )
 
@@ -69,11 +69,11 @@ func Prove(ctx context.Context, path, object string) (*Proof, error) {
 func (p *Proof) prove(ctx context.Context) error {
 	image, err := readInput(p.File)
 	if err != nil {
-		return shown.Bare(err)
+		return output.BareError(err)
 	}
 	r, size, done, err := find.OpenFile(p.Object)
 	if err != nil {
-		return fmt.Errorf("its object %s: %w (--object names it)", p.Object, shown.Bare(err))
+		return fmt.Errorf("its object %s: %w (--object names it)", p.Object, output.BareError(err))
 	}
 	defer done()
 	object, err := dwarfcfa.NewObject(p.Object, r, size)
@@ -93,5 +93,5 @@ func (p *Proof) Print(w io.Writer) {
 		by = ", by the table of --" + strings.ReplaceAll(p.Options, ",", " --")
 	}
 	fmt.Fprintf(w, "%s: proven: %d borders, %d rows, %d expressions, %.1f ms%s\n",
-		shown.Name(p.File), p.Borders, p.Rows, p.Expressions, 1e3*p.Seconds, by)
+		output.Name(p.File), p.Borders, p.Rows, p.Expressions, 1e3*p.Seconds, by)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/relocatable"
 	"github.com/ehasm/ehasm/internal/debuginfo/srcline"
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
-	"github.com/ehasm/ehasm/internal/files/regular"
+	"github.com/ehasm/ehasm/internal/files/input"
 )
 
 // Object is an ELF file with its debug information, which tells names and lines.
@@ -177,7 +177,7 @@ func readAssembly(name string, built fs.FileInfo, sum string) ([]string, error) 
 	if ext := strings.ToLower(filepath.Ext(name)); ext != ".s" && ext != ".sx" && ext != ".asm" {
 		return nil, fmt.Errorf("%w: %s", errNoAssembly, name)
 	}
-	f, err := regular.Open(name)
+	f, err := input.Open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func readAssembly(name string, built fs.FileInfo, sum string) ([]string, error) 
 	switch {
 	case st.Size() > maxAssembly:
 		return nil, fmt.Errorf("%s is too large: %d bytes", name, st.Size())
-	case !regular.OwnedAlike(st, built):
+	case !input.OwnedAlike(st, built):
 		return nil, fmt.Errorf("%s belongs to another user than the object", name)
 	case sum == "" && st.ModTime().After(built.ModTime()):
 		return nil, fmt.Errorf("%s is newer than the object: build it again", name)

@@ -13,7 +13,7 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/relocatable"
 	"github.com/ehasm/ehasm/internal/analysis/synth"
 	"github.com/ehasm/ehasm/internal/files/find"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/output"
 )
 
 // Made holds rows and the file that they belong to.
@@ -27,7 +27,7 @@ type Made struct {
 func MakeRows(path string, opt synth.Options) (*Made, error) {
 	f, size, done, err := find.OpenFile(path)
 	if err != nil {
-		return nil, shown.Bare(err)
+		return nil, output.BareError(err)
 	}
 	defer done()
 	m := &Made{path: path}
@@ -64,7 +64,7 @@ func (m *Made) DebugFile() ([]byte, error) {
 	defer done()
 	image, err := synth.DebugFile(f, synth.Section(m.Rows.Functions))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", shown.Name(m.path), err)
+		return nil, fmt.Errorf("%s: %w", output.Name(m.path), err)
 	}
 	return image, nil
 }
@@ -122,7 +122,7 @@ func NewRows(path string, r *synth.Result, functions []synth.Function, list bool
 
 // PrintRows prints a summary.
 func PrintRows(w io.Writer, path string, r *synth.Result) {
-	name := shown.Name(filepath.Base(path))
+	name := output.Name(filepath.Base(path))
 	if r.Wanted == 0 {
 		fmt.Fprintf(w, "%s: all code has rows\n", name)
 		return
@@ -149,7 +149,7 @@ func PrintFunctions(w io.Writer, list []synth.Function) {
 	var b strings.Builder
 	for i := range list {
 		f := &list[i]
-		fmt.Fprintf(&b, "%#x..%#x  %d rows  %s\n", uint64(f.Start()), uint64(f.End()), len(f.Ranges), shown.Name(f.Name))
+		fmt.Fprintf(&b, "%#x..%#x  %d rows  %s\n", uint64(f.Start()), uint64(f.End()), len(f.Ranges), output.Name(f.Name))
 	}
 	io.WriteString(w, b.String())
 }

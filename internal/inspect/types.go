@@ -10,7 +10,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/debuginfo/prototypes"
 	"github.com/ehasm/ehasm/internal/debuginfo/srcline"
-	"github.com/ehasm/ehasm/internal/files/jsonout"
+	"github.com/ehasm/ehasm/internal/files/output"
 )
 
 // Prototype is the prototype of a function.
@@ -70,7 +70,7 @@ func (d *Dump) types(path string, r io.ReaderAt, size int64, w io.Writer) error 
 		}
 	}
 	if d.JSON {
-		err = jsonout.WriteSeq(w, each)
+		err = output.JSONSeq(w, each)
 	} else {
 		err = nil
 		for t := range each {

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/internal/files/elffile"
-	"github.com/ehasm/ehasm/internal/files/reloc"
 )
 
 // Image is an ELF file as loaded at bias 0: its segments with relative relocations applied, and what symbol names say
@@ -95,7 +94,7 @@ func NewImage(r io.ReaderAt) (img *Image, err error) {
 		img.addSymbols(st)
 	}
 	slices.SortStableFunc(img.symbols, func(a, b Symbol) int { return cmp.Compare(a.Addr, b.Addr) })
-	for rel, err := range reloc.All(f) {
+	for rel, err := range elffile.Relocs(f) {
 		if err != nil {
 			break
 		}
@@ -196,7 +195,7 @@ func (img *Image) addSymbols(ss []elf.Symbol) {
 }
 
 // relocate applies a relative relocation, and notes names and addresses of code.
-func (img *Image) relocate(r reloc.Reloc, dyn []elf.Symbol) {
+func (img *Image) relocate(r elffile.Reloc, dyn []elf.Symbol) {
 	if sym := uint64(r.Symbol); sym > 0 && sym <= uint64(len(dyn)) {
 		name := dyn[sym-1].Name
 		if neverReturns(name) {

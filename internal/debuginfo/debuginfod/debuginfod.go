@@ -22,8 +22,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/internal/files/regular"
-	"github.com/ehasm/ehasm/internal/files/trust"
+	"github.com/ehasm/ehasm/internal/files/input"
 )
 
 // ErrNotFound is wrapped if no server has a file.
@@ -195,7 +194,7 @@ func (c *Client) find(ctx context.Context, path string, buildID []byte, kind Kin
 	}
 	// The cache's contents are data, whoever put them there. But in another user's folder, that
 	// user's links would choose where root writes and what it removes.
-	if err := trust.MkdirAll(filepath.Dir(path)); err != nil {
+	if err := input.MkdirAll(filepath.Dir(path)); err != nil {
 		return err
 	}
 	var failed error // of servers that may have it
@@ -267,7 +266,7 @@ func (c *Client) download(ctx context.Context, base, path string, buildID []byte
 // paths.
 func (c *Client) open(ctx context.Context, from string) (io.ReadCloser, int64, error) {
 	if path, ok := strings.CutPrefix(from, "file://"); ok {
-		f, err := regular.Open(path)
+		f, err := input.Open(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil, -1, ErrNotFound
@@ -371,8 +370,8 @@ func checkHead(head, buildID []byte) error {
 
 // checkFile returns an error if the file at path is not an ELF file of this build-id.
 func checkFile(path string, buildID []byte) error {
-	f, err := regular.Open(path)
-	if errors.Is(err, regular.ErrEmpty) {
+	f, err := input.Open(path)
+	if errors.Is(err, input.ErrEmpty) {
 		err = abi.ErrNotELF64
 	}
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/files/trust"
+	"github.com/ehasm/ehasm/internal/files/input"
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 
 	"github.com/stretchr/testify/assert"
@@ -95,8 +95,8 @@ func TestFolderOfOthers(t *testing.T) {
 			assert.ErrorIs(t, errMiss, ErrNotFound)
 			continue
 		}
-		assert.ErrorIs(t, err, trust.ErrUntrusted)
-		assert.ErrorIs(t, errMiss, trust.ErrUntrusted)
+		assert.ErrorIs(t, err, input.ErrUntrusted)
+		assert.ErrorIs(t, errMiss, input.ErrUntrusted)
 		assert.Zero(t, asked.Load())
 		assert.NoFileExists(t, filepath.Join(victim, "debuginfo"))
 		st, err := os.Stat(filepath.Join(victim, "executable"))

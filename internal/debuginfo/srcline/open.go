@@ -15,7 +15,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/files/elffile"
-	"github.com/ehasm/ehasm/internal/files/regular"
+	"github.com/ehasm/ehasm/internal/files/input"
 )
 
 // ErrNone is wrapped if an object has no debug information.
@@ -175,7 +175,7 @@ func (o *Object) tryDebugFile(main io.ReaderAt, c candidate) (*elf.File, error) 
 
 // openELF opens a regular file and reads its headers.
 func openELF(path string) (*os.File, *elf.File, error) {
-	file, err := regular.Open(path)
+	file, err := input.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ehasm/ehasm/internal/files/elffile"
 	"github.com/ehasm/ehasm/internal/files/gotable"
-	"github.com/ehasm/ehasm/internal/files/regular"
+	"github.com/ehasm/ehasm/internal/files/input"
 )
 
 // Files says where the symbols of an ELF file may be, besides in the file
@@ -114,7 +114,7 @@ func fromDebugFile(path string, link *debugFile, open *OpenFiles) (got found) {
 			got = found{}
 		}
 	}()
-	file, err := regular.Open(path)
+	file, err := input.Open(path)
 	if err != nil {
 		return found{}
 	}

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/files/regular"
+	"github.com/ehasm/ehasm/internal/files/input"
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 
 	"github.com/stretchr/testify/assert"
@@ -99,7 +99,7 @@ func TestPerfMapForeign(t *testing.T) {
 	for name, read := range map[string]func(Written, *Budget) (*Table, error){"map": PerfMap, "dump": JITDump} {
 		testtool.Within(t, 20*time.Second, func() {
 			_, err := read(Written{Path: path, PID: 1}, plenty())
-			assert.ErrorIs(t, err, regular.ErrNotRegular, name)
+			assert.ErrorIs(t, err, input.ErrNotRegular, name)
 		})
 	}
 	require.NoError(t, os.Remove(path))

@@ -9,7 +9,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/ehasm/ehasm/internal/files/regular"
+	"github.com/ehasm/ehasm/internal/files/input"
 )
 
 // Records of a jitdump file: enum jit_record_type of tools/perf/util/jitdump.h.
@@ -38,7 +38,7 @@ const jitMagic = 0x4a695444
 // program is still writing may end in the middle of a record. Its symbols count towards a budget.
 func JITDump(w Written, budget *Budget) (*Table, error) {
 	f, size, err := w.open()
-	if errors.Is(err, regular.ErrEmpty) {
+	if errors.Is(err, input.ErrEmpty) {
 		err = fmt.Errorf("%s: %w", w.Name, errNoJITDump)
 	}
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/ehasm/ehasm/internal/files/atomicfile"
-	"github.com/ehasm/ehasm/internal/files/trust"
+	"github.com/ehasm/ehasm/internal/files/input"
+	"github.com/ehasm/ehasm/internal/files/output"
 )
 
 // KernelCopy is a copy of the part of /proc/kallsyms that stays as it is until the next boot: the kernel's own symbols. The
@@ -63,7 +63,7 @@ func (c KernelCopy) read() (*Kernel, error) {
 	if c.Path == "" || c.Boot == "" {
 		return nil, errStale
 	}
-	f, err := trust.Open(c.Path)
+	f, err := input.OpenTrusted(c.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -81,10 +81,10 @@ func (c KernelCopy) write(text string) error {
 	if module := strings.IndexByte(text, '\t'); module >= 0 {
 		text = text[:strings.LastIndexByte(text[:module], '\n')+1]
 	}
-	if err := trust.MkdirAll(filepath.Dir(c.Path)); err != nil {
+	if err := input.MkdirAll(filepath.Dir(c.Path)); err != nil {
 		return err
 	}
-	f, err := atomicfile.Create(c.Path, ownerOnly)
+	f, err := output.Create(c.Path, ownerOnly)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ehasm/ehasm/internal/files/regular"
+	"github.com/ehasm/ehasm/internal/files/input"
 )
 
 // fileNames reads names from the string table of a file when they are needed: of the names of a large program, a
@@ -99,7 +99,7 @@ func (n *fileNames) read(off int64) string {
 	if m < len(b) && err != nil {
 		return ""
 	}
-	if st, err := n.file.Stat(); err != nil || !regular.Same(st, n.info) {
+	if st, err := n.file.Stat(); err != nil || !input.Same(st, n.info) {
 		return ""
 	}
 	b, _, _ = bytes.Cut(b, []byte{0})

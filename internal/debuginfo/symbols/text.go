@@ -9,7 +9,7 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/ehasm/ehasm/internal/files/regular"
+	"github.com/ehasm/ehasm/internal/files/input"
 )
 
 // maxText bounds what is read of a file.
@@ -21,7 +21,7 @@ const maxText = 512 << 20 // bytes of a text file of symbols
 // also belong to the user whose process it is. Its symbols count towards a budget.
 func PerfMap(w Written, budget *Budget) (*Table, error) {
 	f, _, err := w.open()
-	if errors.Is(err, regular.ErrEmpty) {
+	if errors.Is(err, input.ErrEmpty) {
 		return newTable(nil, nil), nil
 	}
 	if err != nil {
@@ -101,9 +101,9 @@ type Written struct {
 func (w *Written) open() (f *os.File, size int64, err error) {
 	var seen os.FileInfo
 	if w.Root != "" {
-		f, err = regular.OpenBelow(w.Root, w.Path)
+		f, err = input.OpenBelow(w.Root, w.Path)
 	} else if seen, err = os.Lstat(w.Path); err == nil {
-		f, err = regular.Open(w.Path)
+		f, err = input.Open(w.Path)
 	}
 	if err != nil {
 		return nil, 0, err

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/internal/files/atomicfile"
-	"github.com/ehasm/ehasm/internal/files/trust"
+	"github.com/ehasm/ehasm/internal/files/input"
+	"github.com/ehasm/ehasm/internal/files/output"
 )
 
 // leftover is the age from which a temporary file counts as left by a killed writer.
@@ -38,13 +38,13 @@ type Folder struct {
 	NoTimes bool
 }
 
-// Open opens the cache at an absolute path. The error wraps fs.ErrNotExist if there is no cache, and trust.ErrUntrusted
+// Open opens the cache at an absolute path. The error wraps fs.ErrNotExist if there is no cache, and input.ErrUntrusted
 // if another user can write to it.
 func Open(folder string) (*Folder, error) {
 	if _, err := os.Stat(folder); err != nil {
 		return nil, err
 	}
-	if err := trust.MkdirAll(folder); err != nil { // it exists: this checks who can write there
+	if err := input.MkdirAll(folder); err != nil { // it exists: this checks who can write there
 		return nil, err
 	}
 	root, err := os.OpenRoot(folder)
@@ -84,7 +84,7 @@ func (f *Folder) Files(now time.Time) ([]File, error) {
 
 // fileOf describes an entry of a subfolder. ok is false if the file is not the cache's, or does not exist any more.
 func fileOf(folder string, e fs.DirEntry, now time.Time) (file File, ok bool) {
-	temporary := atomicfile.IsTemporary(e.Name())
+	temporary := output.IsTemporary(e.Name())
 	if !e.Type().IsRegular() || !temporary && !strings.HasSuffix(e.Name(), abi.Suffix) {
 		return File{}, false
 	}

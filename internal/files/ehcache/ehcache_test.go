@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/files/atomicfile"
-	"github.com/ehasm/ehasm/internal/files/trust"
+	"github.com/ehasm/ehasm/internal/files/input"
+	"github.com/ehasm/ehasm/internal/files/output"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -24,7 +24,7 @@ func put(t *testing.T, folder, name string, days int) {
 	require.NoError(t, os.WriteFile(path, make([]byte, 100), 0o644))
 	when := time.Now().Add(-time.Duration(days) * 24 * time.Hour)
 	written := when
-	if !atomicfile.IsTemporary(filepath.Base(name)) {
+	if !output.IsTemporary(filepath.Base(name)) {
 		written = when.Add(-1000 * time.Hour)
 	}
 	require.NoError(t, os.Chtimes(path, when, written))
@@ -53,7 +53,7 @@ func TestPrune(t *testing.T) {
 	require.NoError(t, os.WriteFile(outside, nil, 0o644))
 	require.NoError(t, os.Symlink(filepath.Dir(outside), filepath.Join(folder, "dd")))
 	require.NoError(t, os.Symlink(outside, filepath.Join(folder, "aa", "7.eh_elf.so")))
-	require.True(t, atomicfile.IsTemporary(".ehasm-0123456789abcdef.tmp"))
+	require.True(t, output.IsTemporary(".ehasm-0123456789abcdef.tmp"))
 
 	now := time.Now()
 	f, err := Open(folder)
@@ -93,7 +93,7 @@ func TestOpen(t *testing.T) {
 	require.NoError(t, os.Mkdir(folder, 0o700))
 	require.NoError(t, os.Chmod(folder, 0o777))
 	_, err = Open(folder)
-	require.ErrorIs(t, err, trust.ErrUntrusted)
+	require.ErrorIs(t, err, input.ErrUntrusted)
 }
 
 // TestRemoveSwapped: a subfolder that became a link since it was listed leads to no other file.

@@ -1,4 +1,5 @@
-// Package elffile opens ELF files from any source, hostile ones included.
+// Package elffile opens ELF files from any source, hostile ones included, and reads the relocations that a loader
+// applies to them before their code runs.
 package elffile
 
 import (

@@ -8,7 +8,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/ehasm/ehasm/internal/files/regular"
+	"github.com/ehasm/ehasm/internal/files/input"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,8 +39,8 @@ func openRegular(path string) (*os.File, error) {
 	if err == nil && !info.Mode().IsRegular() {
 		err = &fs.PathError{Op: "open", Path: path, Err: errors.New(kind(info.Mode()))}
 	}
-	if err == nil && regular.IsSparse(info) {
-		err = &fs.PathError{Op: "open", Path: path, Err: regular.ErrSparse}
+	if err == nil && input.IsSparse(info) {
+		err = &fs.PathError{Op: "open", Path: path, Err: input.ErrSparse}
 	}
 	if err != nil {
 		f.Close()

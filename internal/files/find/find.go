@@ -16,7 +16,7 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/internal/files/regular"
+	"github.com/ehasm/ehasm/internal/files/input"
 )
 
 // Options says what to add to the paths.
@@ -233,8 +233,8 @@ func (f *finder) folderFile(argument, path string) {
 	if f.inputs[idOf(path, info)] == nil { // else the file is known already, and only gets another name
 		weight, err := weigh(path, info.Size())
 		switch {
-		case errors.Is(err, regular.ErrSparse): // no program: a disk's image, a database
-			f.skip(path, regular.ErrSparse.Error())
+		case errors.Is(err, input.ErrSparse): // no program: a disk's image, a database
+			f.skip(path, input.ErrSparse.Error())
 			return
 		case err != nil:
 			f.problem(path, withoutPath(err))

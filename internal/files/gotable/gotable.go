@@ -13,7 +13,7 @@ import (
 	"sort"
 	"unsafe"
 
-	"github.com/ehasm/ehasm/internal/files/reloc"
+	"github.com/ehasm/ehasm/internal/files/elffile"
 )
 
 // ErrNone says that a file has no table, or none that can be read. Open wraps it.
@@ -153,7 +153,7 @@ func textStart(f *elf.File, table *elf.Section, header uint64) uint64 {
 
 // relocated returns the word at an address after relocation at bias 0. value is the word in the file.
 func relocated(f *elf.File, addr, value uint64) uint64 {
-	for r, err := range reloc.All(f) {
+	for r, err := range elffile.Relocs(f) {
 		if err == nil && r.Addr == addr && r.Type == elf.R_X86_64_RELATIVE && !r.InFile {
 			return r.Addend
 		}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/ehasm/ehasm/internal/files/elffile"
 	"github.com/ehasm/ehasm/internal/files/find"
-	"github.com/ehasm/ehasm/internal/files/regular"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/input"
+	"github.com/ehasm/ehasm/internal/files/output"
 )
 
 // Library returns the absolute path of the library to preload: named, as a flag gives it; else as
@@ -41,7 +41,7 @@ func Library(named, variable, name string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("not found beside %s, in ../lib or build/runtime from there: 'make runtime' or 'make install' makes it, %s names it",
-		shown.Name(self), variable)
+		output.Name(self), variable)
 }
 
 // Usable returns the absolute path of a library, or the error that the dynamic loader would
@@ -52,10 +52,10 @@ func Usable(path string) (string, error) {
 		return "", err
 	}
 	if strings.ContainsAny(path, ": ") {
-		return "", fmt.Errorf("%s: LD_PRELOAD cannot name a path with a blank or colon", shown.Name(path))
+		return "", fmt.Errorf("%s: LD_PRELOAD cannot name a path with a blank or colon", output.Name(path))
 	}
 	if err := find.SharedObject(path); err != nil {
-		return "", fmt.Errorf("%s: %w", shown.Name(path), err)
+		return "", fmt.Errorf("%s: %w", output.Name(path), err)
 	}
 	return path, nil
 }
@@ -98,7 +98,7 @@ func Split(value string) []string {
 // that the loader maps with them. An object that cannot be read needs nothing.
 func NewerThan(ctx context.Context, path string, programs []string, loader find.Loader) error {
 	has := map[string]bool{}
-	file, err := regular.Open(path)
+	file, err := input.Open(path)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func NewerThan(ctx context.Context, path string, programs []string, loader find.
 	for _, in := range find.Find(ctx, programs, find.Options{Deps: true, Loader: loader}).Inputs {
 		for _, version := range versionsNeeded(in, filepath.Base(path)) {
 			if !has[version] {
-				return fmt.Errorf("exceptions are left to the system's libgcc: %s needs %s, which this one lacks", shown.Name(in.Path), version)
+				return fmt.Errorf("exceptions are left to the system's libgcc: %s needs %s, which this one lacks", output.Name(in.Path), version)
 			}
 		}
 	}

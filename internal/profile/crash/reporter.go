@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/files/limits"
+	"github.com/ehasm/ehasm/internal/files/host"
 	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
@@ -115,7 +115,7 @@ func Report(ctx context.Context, opt Options, head io.Reader, out io.Writer) err
 	if err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: mostData, Max: mostData}); err != nil {
 		return fmt.Errorf("limit on data: %w", err)
 	}
-	limits.BoundMemory()
+	host.BoundMemory()
 	user, err := strconv.Atoi(os.Getenv(UserVariable))
 	if err != nil {
 		return fmt.Errorf("%s: %w", UserVariable, err)

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/files/atomicfile"
-	"github.com/ehasm/ehasm/internal/files/trust"
+	"github.com/ehasm/ehasm/internal/files/input"
+	"github.com/ehasm/ehasm/internal/files/output"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,7 +47,7 @@ const lockName = ".lock"
 // save writes a report to the folder. First it removes reports that are too old or too many. The folder must belong to
 // root or the effective user, and only its owner may write to it.
 func (r room) save(folder, name string, b []byte, now time.Time) (path string, err error) {
-	if err := trust.MkdirAll(folder); err != nil {
+	if err := input.MkdirAll(folder); err != nil {
 		return "", err
 	}
 	dir, err := os.Open(folder)
@@ -82,7 +82,7 @@ func (r room) save(folder, name string, b []byte, now time.Time) (path string, e
 		return "", fmt.Errorf("%s: no report: its file system has %d MB free, and %d MB are to stay free", folder, free>>20, r.free>>20)
 	}
 	path = filepath.Join(folder, name)
-	return path, atomicfile.WriteFile(path, b, 0o600)
+	return path, output.WriteFile(path, b, 0o600)
 }
 
 // make makes room for one more report. It removes reports, and temporary files of handlers that were killed.

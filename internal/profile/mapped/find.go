@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/files/input"
 	"github.com/ehasm/ehasm/internal/files/procfs"
-	"github.com/ehasm/ehasm/internal/files/regular"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,9 +54,9 @@ type way struct {
 
 func (w *way) open() (*os.File, error) {
 	if w.root != "" {
-		return regular.OpenBelow(w.root, w.path)
+		return input.OpenBelow(w.root, w.path)
 	}
-	return regular.Open(w.path)
+	return input.Open(w.path)
 }
 
 // Process is what mappings are of.

@@ -11,7 +11,7 @@ import (
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/find"
-	"github.com/ehasm/ehasm/internal/files/trust"
+	"github.com/ehasm/ehasm/internal/files/input"
 )
 
 // cached returns the eh_elf of an object from the user's cache, or from the system's.
@@ -33,7 +33,7 @@ func cached(object *dwarfcfa.Object) (image []byte, info elfout.Info, ok bool) {
 // readCached reads an eh_elf of the cache if no other user can have written it and it was made from the object.
 func readCached(path string, object *dwarfcfa.Object) ([]byte, elfout.Info, bool) {
 	none := elfout.Info{}
-	f, err := trust.Open(path) // its code is run
+	f, err := input.OpenTrusted(path) // its code is run
 	if err != nil {
 		return nil, none, false
 	}

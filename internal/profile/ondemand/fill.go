@@ -11,7 +11,7 @@ import (
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/find"
-	"github.com/ehasm/ehasm/internal/files/trust"
+	"github.com/ehasm/ehasm/internal/files/input"
 	"github.com/ehasm/ehasm/unwind"
 )
 
@@ -87,7 +87,7 @@ func splitBySize(paths []string) (light, heavy []string) {
 // WritableFolder makes a folder for this user alone and reports whether files can be
 // made in it.
 func WritableFolder(path string) error {
-	if err := trust.MkdirAll(path); err != nil {
+	if err := input.MkdirAll(path); err != nil {
 		return err
 	}
 	f, err := os.CreateTemp(path, ".try")

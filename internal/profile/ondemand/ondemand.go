@@ -21,7 +21,7 @@ import (
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/analysis/synth"
 	"github.com/ehasm/ehasm/internal/builder"
-	"github.com/ehasm/ehasm/internal/files/trust"
+	"github.com/ehasm/ehasm/internal/files/input"
 	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/prove"
 	"github.com/ehasm/ehasm/unwind"
@@ -335,7 +335,7 @@ func (d *Maker) believed(name, path string) bool {
 	if path != place && path != strings.TrimSuffix(place, " (deleted)") {
 		return false
 	}
-	return trust.Check(path) == nil
+	return input.CheckTrusted(path) == nil
 }
 
 // has undoes want: the cached eh_elf is good.

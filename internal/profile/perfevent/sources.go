@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ehasm/ehasm/internal/files/nearest"
+	"github.com/ehasm/ehasm/internal/files/output"
 )
 
 // Sources are the folders in which the kernel describes events.
@@ -83,7 +83,7 @@ func tracepoints(dir string) (list []string) {
 
 // hint proposes the only one of names that is close to name.
 func hint(names []string, name string) string {
-	if near := nearest.Of(names, name); near != "" {
+	if near := output.Nearest(names, name); near != "" {
 		return "; did you mean " + near + "?"
 	}
 	return ""

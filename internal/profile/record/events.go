@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ehasm/ehasm/internal/files/nearest"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/profile/perfevent"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 
@@ -178,7 +178,7 @@ func unknown(name string) error {
 	for _, e := range Events() {
 		names = append(names, e.Name)
 	}
-	if near := nearest.Of(names, name); near != "" {
+	if near := output.Nearest(names, name); near != "" {
 		return fmt.Errorf("unknown event %q; did you mean %s?", name, near)
 	}
 	return fmt.Errorf("unknown event %q: want cycles, instructions, cpu-clock, page-faults, rNNN, SYSTEM:TRACEPOINT, uprobe:FILE:FUNCTION, kprobe:FUNCTION or another of 'perf list'", name)

@@ -15,7 +15,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/files/elffile"
-	"github.com/ehasm/ehasm/internal/files/regular"
+	"github.com/ehasm/ehasm/internal/files/input"
 	"github.com/ehasm/ehasm/internal/profile/perfevent"
 	"github.com/ehasm/ehasm/unwind"
 
@@ -91,7 +91,7 @@ func userProbe(place string) (*probe, error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
 	}
-	r, err := regular.Open(path)
+	r, err := input.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func functionAddress(f *elf.File, id []byte, name string) (uint64, error) {
 
 // debugFunctions returns the functions with this name in a debug file; none if the file cannot be read.
 func debugFunctions(path, name string) []elf.Symbol {
-	r, err := regular.Open(path)
+	r, err := input.Open(path)
 	if err != nil {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 	"syscall"
 
 	"github.com/ehasm/ehasm/internal/files/find"
-	"github.com/ehasm/ehasm/internal/files/interrupt"
+	"github.com/ehasm/ehasm/internal/files/host"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,7 +58,7 @@ func exitStatus(cmd *exec.Cmd) int {
 	case !ok:
 		return failed
 	case state.Signaled():
-		return interrupt.BySignal + int(state.Signal())
+		return host.BySignal + int(state.Signal())
 	}
 	return state.ExitStatus()
 }

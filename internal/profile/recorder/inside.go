@@ -16,9 +16,9 @@ import (
 
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/find"
-	"github.com/ehasm/ehasm/internal/files/interrupt"
+	"github.com/ehasm/ehasm/internal/files/host"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/files/preload"
-	"github.com/ehasm/ehasm/internal/files/shown"
 	"github.com/ehasm/ehasm/internal/profile/record"
 
 	"golang.org/x/sys/unix"
@@ -57,8 +57,8 @@ func (r *run) recordInside(ctx context.Context) (int, error) {
 	return (&inside{run: r, in: in}).record(ctx, host)
 }
 
-// host is the program that takes the library.
-type host struct {
+// hostProgram is the program that takes the library.
+type hostProgram struct {
 	path     string   // of the command
 	programs []string // that the command executes, interpreters included
 	library  string
@@ -66,8 +66,8 @@ type host struct {
 }
 
 // findHost finds the program and the library.
-func (r *run) findHost() (h *host, err error) {
-	h = &host{}
+func (r *run) findHost() (h *hostProgram, err error) {
+	h = &hostProgram{}
 	if h.path, err = find.Command(r.command[0], find.SearchPath()); err != nil {
 		return nil, &Error{Name: r.command[0], Err: err, NotRun: true}
 	}
@@ -102,22 +102,22 @@ func usableCache() error {
 }
 
 // fillFor builds the eh_elfs that the cache lacks.
-func (r *run) fillFor(ctx context.Context, h *host) (status int, err error) {
+func (r *run) fillFor(ctx context.Context, h *hostProgram) (status int, err error) {
 	if err := usableCache(); err != nil {
 		return failed, err
 	}
 	launched, _ := find.Launched(h.path, r.command[1:], find.SearchPath())
-	ctx, stop := interrupt.Context(ctx)
+	ctx, stop := host.InterruptContext(ctx)
 	defer stop()
 	if !builder.FillForPrograms(ctx, slices.Concat(h.programs, launched, r.opt.Inside.With), []string{h.library}, true,
 		builder.Options{Workers: runtime.GOMAXPROCS(0)}, r.c.Filling(r.opt.Run.Quiet)) {
-		return interrupt.Status(ctx), errors.New("interrupted")
+		return host.InterruptStatus(ctx), errors.New("interrupted")
 	}
 	return 0, nil
 }
 
 // record runs the command and writes the profile. It returns the command's exit status.
-func (r *inside) record(ctx context.Context, h *host) (int, error) {
+func (r *inside) record(ctx context.Context, h *hostProgram) (int, error) {
 	signals, asked := r.signals.recording, make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGQUIT)
 	defer signal.Stop(signals)
@@ -178,7 +178,7 @@ func (r *inside) poll(stop <-chan struct{}, asked <-chan os.Signal) {
 			if err := r.writeTo(p, path); err != nil {
 				r.c.Fail(path, err)
 			} else if !r.opt.Run.Quiet {
-				r.c.Note(path, errors.New(r.opt.Output.Format.HowToLook(shown.Name(path))))
+				r.c.Note(path, errors.New(r.opt.Output.Format.HowToLook(output.Name(path))))
 			}
 		}
 	}
@@ -202,7 +202,7 @@ func (r *inside) profile() (*record.Profile, error) {
 }
 
 // write writes the profile; nil: not all is well.
-func (r *inside) write(h *host) *record.Profile {
+func (r *inside) write(h *hostProgram) *record.Profile {
 	begin, c := time.Now(), r.c
 	p, err := r.profile()
 	if err != nil {

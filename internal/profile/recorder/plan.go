@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ehasm/ehasm/internal/files/atomicfile"
 	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/profile/record"
 )
 
@@ -117,11 +117,11 @@ func (r *run) sessionOptions() record.Options {
 // rawFile is a perf.data file: of --raw, or the output.
 type rawFile struct {
 	writer *record.RawWriter
-	file   *atomicfile.File
+	file   *output.File
 }
 
 func openRaw(path string, command []string) (*rawFile, error) {
-	file, err := atomicfile.CreateOutput(path, 0o600)
+	file, err := output.CreateOutput(path, 0o600)
 	if err != nil {
 		return nil, err
 	}

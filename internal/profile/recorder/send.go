@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/files/atomicfile"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/profile/push"
 	"github.com/ehasm/ehasm/internal/profile/record"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
@@ -112,7 +112,7 @@ func (r *run) notSent(p *push.Profile, err error) {
 		return
 	}
 	path := r.opt.partPath(p.Start)
-	if writeErr := atomicfile.WriteOutput(path, p.Pprof, atomicfile.PermText); writeErr != nil {
+	if writeErr := output.WriteOutput(path, p.Pprof, output.PermText); writeErr != nil {
 		r.c.Fail(path, writeErr)
 		return
 	}

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/files/atomicfile"
-	"github.com/ehasm/ehasm/internal/files/interrupt"
+	"github.com/ehasm/ehasm/internal/files/host"
+	"github.com/ehasm/ehasm/internal/files/output"
 )
 
 // writeSignals handles the signals that end a recorder. While it records they are passed to run.wait. While a profile
@@ -28,7 +28,7 @@ type writeSignals struct {
 	seen   int
 	last   os.Signal // the last that counted, and when
 	when   time.Time
-	open   []*atomicfile.File // they are removed when a signal gives up
+	open   []*output.File // they are removed when a signal gives up
 }
 
 func catchWriteSignals(c Console) *writeSignals {
@@ -63,7 +63,7 @@ func (s *writeSignals) take(got os.Signal, now time.Time) {
 	if s.writes && s.noHangup && got == syscall.SIGHUP {
 		return
 	}
-	if got == s.last && now.Sub(s.when) < interrupt.Repeated {
+	if got == s.last && now.Sub(s.when) < host.Repeated {
 		return
 	}
 	s.last, s.when = got, now
@@ -88,7 +88,7 @@ func (s *writeSignals) giveUp(got os.Signal) {
 		s.c.Note("interrupted again", errors.New("the profile is not written"))
 	})
 	n, _ := got.(syscall.Signal)
-	os.Exit(interrupt.BySignal + int(n))
+	os.Exit(host.BySignal + int(n))
 }
 
 // abandon removes the files that are still being written.
@@ -99,7 +99,7 @@ func (s *writeSignals) abandon() {
 	soon(func() { abort(open) })
 }
 
-func abort(list []*atomicfile.File) {
+func abort(list []*output.File) {
 	for _, f := range list {
 		f.Abort()
 	}
@@ -120,13 +120,13 @@ func soon(f func()) {
 }
 
 // guard removes f if a signal gives up, until the returned function is called.
-func (s *writeSignals) guard(f *atomicfile.File) func() {
+func (s *writeSignals) guard(f *output.File) func() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open = append(s.open, f)
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.open = slices.DeleteFunc(s.open, func(o *atomicfile.File) bool { return o == f })
+		s.open = slices.DeleteFunc(s.open, func(o *output.File) bool { return o == f })
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/files/atomicfile"
-	"github.com/ehasm/ehasm/internal/files/interrupt"
+	"github.com/ehasm/ehasm/internal/files/host"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 
 	"github.com/stretchr/testify/assert"
@@ -33,7 +33,7 @@ const writingIn = "EHASM_TEST_WRITING_IN"
 // the second does, and leaves no temporary file.
 func TestSignalsWhileWriting(t *testing.T) {
 	if path := os.Getenv(writingIn); path != "" {
-		f, err := atomicfile.CreateOutput(path, atomicfile.PermText)
+		f, err := output.CreateOutput(path, output.PermText)
 		require.NoError(t, err)
 		_, err = f.Write([]byte("some"))
 		require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestSignalsWhileWriting(t *testing.T) {
 		until("interrupted: the profile is being written; once more to give up\n")
 		want, status := "some", 0
 		if twice {
-			want, status = "keep", interrupt.BySignal+int(syscall.SIGHUP)
+			want, status = "keep", host.BySignal+int(syscall.SIGHUP)
 			require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
 		} else {
 			require.NoError(t, stdin.Close())
@@ -95,8 +95,8 @@ func TestSignalRepeated(t *testing.T) {
 		after time.Duration
 		seen  int
 	}{
-		{syscall.SIGTERM, 0, 1}, {syscall.SIGTERM, time.Millisecond, 1}, {syscall.SIGTERM, interrupt.Repeated - 1, 1},
-		{syscall.SIGTERM, interrupt.Repeated, 2}, {syscall.SIGINT, interrupt.Repeated + 1, 3},
+		{syscall.SIGTERM, 0, 1}, {syscall.SIGTERM, time.Millisecond, 1}, {syscall.SIGTERM, host.Repeated - 1, 1},
+		{syscall.SIGTERM, host.Repeated, 2}, {syscall.SIGINT, host.Repeated + 1, 3},
 	} {
 		s.take(c.got, begin.Add(c.after))
 		assert.Equal(t, c.seen, s.seen, c)

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/profile/record"
 	"github.com/ehasm/ehasm/internal/profile/topview"
 
@@ -53,7 +53,7 @@ func openTop() (tcell.Screen, error) {
 	tty.Close()
 	s, err := tcell.NewScreen()
 	if err != nil {
-		return nil, fmt.Errorf("terminal %s: %w", shown.Name(os.Getenv("TERM")), err)
+		return nil, fmt.Errorf("terminal %s: %w", output.Name(os.Getenv("TERM")), err)
 	}
 	return s, nil
 }

@@ -8,9 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/files/atomicfile"
-	"github.com/ehasm/ehasm/internal/files/outfile"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/record"
@@ -85,7 +83,7 @@ func (r *run) tellRest(stats *record.Stats) {
 		}
 	}
 	if opt.Output.Stats != "" {
-		if err := outfile.WriteStats(opt.Output.Stats, atomicfile.PermText, stats, c.Stderr()); err != nil {
+		if err := output.WriteStats(opt.Output.Stats, output.PermText, stats, c.Stderr()); err != nil {
 			c.Fail(opt.Output.Stats, err)
 		}
 	}
@@ -99,7 +97,7 @@ func (opt *Options) writable() error {
 	if opt.Run.Every > 0 {
 		return ondemand.WritableFolder(opt.Output.Path)
 	}
-	return outfile.Writable(opt.Output.Path)
+	return output.Writable(opt.Output.Path)
 }
 
 // writeProfile writes the profile to the output, or if that fails, to the folder for
@@ -134,7 +132,7 @@ func (r *run) writeProfile(p *record.Profile) bool {
 // tellWritten says how to view the output.
 func (r *run) tellWritten() {
 	if path := r.opt.Output.Path; !r.opt.Run.Quiet && path != "-" {
-		r.c.Note(path, errors.New(r.opt.Output.Format.HowToLook(shown.Name(path))))
+		r.c.Note(path, errors.New(r.opt.Output.Format.HowToLook(output.Name(path))))
 	}
 }
 
@@ -144,7 +142,7 @@ func (r *run) writeTo(p *record.Profile, path string) error {
 
 // writeNamed writes a profile with names that are asked of namer.
 func (r *run) writeNamed(p *record.Profile, path string, namer *symbolize.Namer) error {
-	out, err := outfile.New(path, atomicfile.PermText, r.c.Stdout())
+	out, err := output.New(path, output.PermText, r.c.Stdout())
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/internal/debuginfo/debuginfod"
-	"github.com/ehasm/ehasm/internal/files/outfile"
-	"github.com/ehasm/ehasm/internal/files/shown"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
@@ -55,7 +54,7 @@ type Console interface {
 const ManyThreads = 20
 
 // Run writes stacks to out, and reports whether there were any. It tells c of failures, but for those of out.Write.
-func Run(ctx context.Context, opt *Options, out *outfile.Output, c Console) (any bool) {
+func Run(ctx context.Context, opt *Options, out *output.Output, c Console) (any bool) {
 	r := &run{Options: opt, c: c, out: out, event: Event()} // the event is for formats of samples
 	if opt.Format != nil {
 		r.format = opt.Format.New(stackfmt.Options{Inline: opt.Names.Inline, Lines: opt.Names.Lines})
@@ -80,7 +79,7 @@ func Run(ctx context.Context, opt *Options, out *outfile.Output, c Console) (any
 type run struct {
 	*Options
 	c   Console
-	out *outfile.Output
+	out *output.Output
 
 	format stackfmt.Format // nil: text
 	event  *stackfmt.Event
@@ -192,7 +191,7 @@ func (r *run) ofCore(ctx context.Context) error {
 	defer r.close(s, r.coreName())
 	if r.Executable != "" {
 		if err := core.Use(r.Executable, s.objects); err != nil {
-			return fmt.Errorf("EXECUTABLE %s: %w", shown.Name(r.Executable), err)
+			return fmt.Errorf("EXECUTABLE %s: %w", output.Name(r.Executable), err)
 		}
 	}
 	t, err := core.Target(ctx, r.how(s))

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
-	"github.com/ehasm/ehasm/internal/files/regular"
+	"github.com/ehasm/ehasm/internal/files/input"
 	"github.com/ehasm/ehasm/unwind"
 )
 
@@ -100,7 +100,7 @@ func (n *Namer) kernelCopy() *symbols.Kernel {
 	}
 	for _, dir := range n.opt.DebugDirs {
 		path := filepath.Join(unwind.BuildIDPath(dir, k.BuildID), "kallsyms")
-		f, err := regular.Open(path)
+		f, err := input.Open(path)
 		if err != nil {
 			continue
 		}

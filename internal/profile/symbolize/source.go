@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ehasm/ehasm/internal/debuginfo/srcline"
-	"github.com/ehasm/ehasm/internal/files/regular"
+	"github.com/ehasm/ehasm/internal/files/input"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/unwind"
 )
@@ -25,7 +25,7 @@ type debugInfo struct {
 // lookup is Lookup, but finds nothing once the file has been written to: what is read then may be of other code.
 func (d *debugInfo) lookup(addr uint64, want srcline.Want) []srcline.Frame {
 	if f, ok := d.file.(*os.File); ok && d.info != nil {
-		if st, err := f.Stat(); err != nil || !regular.Same(st, d.info) {
+		if st, err := f.Stat(); err != nil || !input.Same(st, d.info) {
 			d.changed.Store(true)
 		}
 	}

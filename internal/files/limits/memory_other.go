@@ -1,6 +1,0 @@
-//go:build !linux
-
-package limits
-
-// BoundMemory does nothing: such limits are Linux.
-func BoundMemory() {}
