@@ -114,26 +114,6 @@ func TestFrames(t *testing.T) {
 	})
 }
 
-// TestListing disassembles everything: no byte of the text is not an instruction.
-func TestListing(t *testing.T) {
-	eachDispatch(t, func(t *testing.T, d plan.Dispatch) {
-		c := assemble(t, d, Options{})
-		var marks []string
-		for _, l := range c.Lines(0, uint32(len(c.Text))) {
-			require.NotContains(t, l.Text, "(bad)", "%#x", l.Off)
-			marks = append(marks, l.Marks...)
-		}
-		for _, m := range []string{abi.SymbolStep, abi.SymbolWalk, "dispatch", "read_word", "expression_1", "tail_0",
-			"block_1"} {
-			assert.Contains(t, marks, m)
-		}
-		pc := dwarfcfa.Addr(0x401000)
-		var out bytes.Buffer
-		require.NoError(t, c.Listing(&out, &pc))
-		assert.Contains(t, out.String(), "block_1:\n")
-	})
-}
-
 // TestCodeFields compares what the code says of itself with the table.
 func TestCodeFields(t *testing.T) {
 	table := sample()

@@ -1,6 +1,10 @@
 package asmgen
 
-import "github.com/ehasm/ehasm/dwarfcfa"
+import (
+	"sort"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
+)
 
 // Code is the machine code and the read-only data of one eh_elf, before it has
 // addresses. Text is position-independent but for Fixups, and Data but for TextWords, which depend on
@@ -24,6 +28,34 @@ type Code struct {
 
 	Marks  []Mark                                          // for listings, in order of Off
 	locate func(dwarfcfa.Addr) (page uint32, block uint32) // where the code of a pc is
+}
+
+// Mark names a place in Text for listings.
+type Mark struct {
+	Off  uint32
+	Name string
+}
+
+// Part is a part of Text that a pc leads to.
+type Part struct{ From, To uint32 }
+
+// Parts returns the page and the row block that a pc leads to, or all of Text if pc is nil. A part ends at the next mark.
+func (c *Code) Parts(pc *dwarfcfa.Addr) []Part {
+	if pc == nil {
+		return []Part{{0, uint32(len(c.Text))}}
+	}
+	part := func(off uint32) Part {
+		i := sort.Search(len(c.Marks), func(i int) bool { return c.Marks[i].Off > off })
+		if i == len(c.Marks) {
+			return Part{off, uint32(len(c.Text))}
+		}
+		return Part{off, c.Marks[i].Off}
+	}
+	page, block := c.locate(*pc)
+	if page == block {
+		return []Part{part(block)}
+	}
+	return []Part{part(page), part(block)}
 }
 
 // Symbol is a function in Text.

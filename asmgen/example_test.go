@@ -8,13 +8,18 @@ import (
 	"github.com/ehasm/ehasm/asmgen"
 	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/testing/rowtest"
 )
 
 // The machine code of a table with one row. Package elfout makes a file of it.
 func Example() {
+	// As at the start of a function: the CFA is rsp+8, the return address lies below it.
+	row := dwarfcfa.Row{CFA: dwarfcfa.CFARule{Kind: dwarfcfa.CFARegOffset, Reg: abi.RSP, Offset: 8}}
+	for i := range row.Regs {
+		row.Regs[i].Kind = dwarfcfa.RuleSameValue
+	}
+	row.Regs[abi.RIP] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -8}
 	table := &dwarfcfa.Table{
-		Rows:   []dwarfcfa.Row{rowtest.Row(abi.RSP, 8)},
+		Rows:   []dwarfcfa.Row{row},
 		Exprs:  make([]dwarfcfa.Expr, 1),
 		Ranges: []dwarfcfa.Range{{Start: 0x1000, End: 0x1200, Row: 0}},
 	}
@@ -31,14 +36,8 @@ func Example() {
 			fmt.Println(s.Name)
 		}
 	}
-	pc := dwarfcfa.Addr(0x1100)
-	for line := range code.All(&pc) {
-		fmt.Println(line.Text)
-		break // the first instruction of the row
-	}
 	// Output:
 	// _eh_elf
 	// _eh_elf_chain_1
 	// _eh_elf_walk
-	// lea r10, ptr [r9+0x8]
 }

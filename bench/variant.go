@@ -9,6 +9,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/asmgen"
 	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
 )
@@ -54,8 +55,8 @@ func readTable(path string) (*dwarfcfa.Table, *dwarfcfa.Report, *dwarfcfa.Object
 
 // compileTable makes the eh_elf of one variant, as 'ehasm build' does.
 func compileTable(t *dwarfcfa.Table, r *dwarfcfa.Report, o *dwarfcfa.Object, v variant, name string) (*elfout.Image, *asmgen.Code, error) {
-	opt := elfout.Options{Dispatch: v.Dispatch, Tables: r.SectionSize + r.HdrSize, Calls: o.Calls()}
-	return elfout.Build(t, opt, elfout.Source{Name: name, BuildID: o.BuildID(), FileSize: o.FileSize()})
+	opt := compile.Layout{Dispatch: v.Dispatch, Tables: r.SectionSize + r.HdrSize, Calls: o.Calls()}
+	return opt.Build(t, elfout.Source{Name: name, BuildID: o.BuildID(), FileSize: o.FileSize()})
 }
 
 // writeEhElf writes the eh_elf of one variant.

@@ -81,15 +81,16 @@ func (t *Table) Compile(ctx context.Context, id *Identity) (*Result, error) {
 	res := &Result{Stats: newStats(t.Report, t.Table), Details: details(t.Report)}
 	res.Stats.Verified = !id.target.Unproven
 	source.Build = id.note(res.Stats)
-	image, code, err := elfout.Build(t.Table, elfout.Options{
+	layout := Layout{
 		Dispatch: t.opt.Dispatch, NoDeref: t.opt.NoDeref, Tables: res.Stats.TableBytes, Calls: t.object.Calls(),
-	}, source)
+	}
+	image, code, err := layout.Build(t.Table, source)
 	if err = firstError(ctx, err); err != nil {
 		return nil, err
 	}
 	res.Image = image
 	res.Stats.CodeBytes = int64(len(code.Text) + len(code.Data))
-	res.Stats.Layout = layout(code.Packed)
+	res.Stats.Layout = layoutName(code.Packed)
 	if res.Stats.Verified {
 		if _, err := prove.Image(image.Bytes(), t.Table); err != nil {
 			return nil, fmt.Errorf("verification: %w", err)

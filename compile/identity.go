@@ -94,7 +94,7 @@ func MadeWith(info elfout.Info, opt Options) bool {
 func StatsOf(info elfout.Info) Stats {
 	s := Stats{
 		Rows: int(info.Note.Ranges), Distinct: int(info.Note.Rows), CodeBytes: info.TextSize + info.DataSize,
-		Layout: layout(info.Note.Flags&abi.FlagPacked != 0), LeftOut: []LeftOut{},
+		Layout: layoutName(info.Note.Flags&abi.FlagPacked != 0), LeftOut: []LeftOut{},
 	}
 	for _, line := range info.Build {
 		key, value, _ := strings.Cut(line, "=")

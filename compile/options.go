@@ -27,7 +27,7 @@ type Options struct {
 // Dispatch is the layout of a file: how its code finds the row of a pc.
 type Dispatch = plan.Dispatch
 
-// Layouts. Tree is the fast one; large files are packed all the same, see elfout.Options.Limit.
+// Layouts. Tree is the fast one; large files are packed all the same, see Layout.Limit.
 const (
 	Tree   = plan.DispatchTree
 	Packed = plan.DispatchPacked

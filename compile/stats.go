@@ -100,8 +100,8 @@ func details(found *dwarfcfa.Report) []error {
 	return all
 }
 
-// layout names the layout of code.
-func layout(packed bool) string {
+// layoutName names the layout of code.
+func layoutName(packed bool) string {
 	if packed {
 		return Packed.String()
 	}

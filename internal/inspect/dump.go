@@ -7,9 +7,12 @@ import (
 	"io"
 	"slices"
 
+	"github.com/ehasm/ehasm/asmgen"
+	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/analysis/relocatable"
+	"github.com/ehasm/ehasm/internal/analysis/sites"
 	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/output"
 )
@@ -80,7 +83,7 @@ func (d *Dump) Write(path string, w io.Writer) error {
 		}
 		return dwarfcfa.DumpTable(w, table, d.PC)
 	}
-	layout, err := compile.Plan(table, d.Code)
+	layout, err := plan.Build(table, plan.Options{Dispatch: d.Code.Dispatch})
 	if err != nil {
 		return err
 	}
@@ -91,19 +94,19 @@ func (d *Dump) Write(path string, w io.Writer) error {
 		}
 		return layout.Dump(w, d.PC)
 	}
-	code, err := compile.Code(layout, d.Code)
+	code, err := asmgen.Assemble(layout, asmgen.Options{NoDeref: d.Code.NoDeref})
 	if err != nil {
 		return err
 	}
 	if d.JSON {
-		return output.JSONSeq(w, code.All(d.PC))
+		return output.JSONSeq(w, listing(code, d.PC))
 	}
-	return code.Listing(w, d.PC)
+	return writeListing(w, code, d.PC)
 }
 
 // sites shows the table of sites as decoded from its encoding.
 func (d *Dump) sites(object *dwarfcfa.Object, w io.Writer) error {
-	decoded, leftOut, err := compile.Sites(object, d.Code)
+	decoded, leftOut, err := decodedSites(object, d.Code.Source)
 	if decoded == nil {
 		return err
 	}
@@ -113,6 +116,28 @@ func (d *Dump) sites(object *dwarfcfa.Object, w io.Writer) error {
 		err = decoded.Dump(w, d.PC)
 	}
 	return errors.Join(append([]error{err}, leftOut...)...)
+}
+
+// decodedSites returns an object's table for exceptions as decoded from its encoding, and what it leaves out; nil
+// if the object has no tables.
+func decodedSites(object *dwarfcfa.Object, source dwarfcfa.Source) (table *sites.Table, leftOut []error, err error) {
+	sections, err := object.Sections(source)
+	if len(sections) == 0 {
+		return nil, nil, err
+	}
+	built, report, err := sites.Build(object, sections)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := built.Encode()
+	if err != nil {
+		return nil, nil, err
+	}
+	if table, err = sites.Decode(b); err != nil {
+		return nil, nil, err
+	}
+	copy(table.Personalities, built.Personalities) // with their names
+	return table, report.Details, nil
 }
 
 // sections shows the stages before the table. If one of two sections cannot be

@@ -23,6 +23,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/files/find"
@@ -127,7 +128,7 @@ func (l *layoutSums) sizes(out io.Writer, layout plan.Dispatch) {
 	var large, others []sized
 	missed := 0
 	for _, f := range l.files {
-		opt := elfout.Options{Tables: f.tables}
+		opt := compile.Layout{Tables: f.tables}
 		if f.file > opt.Limit() {
 			missed++
 		}
@@ -211,9 +212,9 @@ func (s *sweep) compile(name string, object *dwarfcfa.Object, table *dwarfcfa.Ta
 	var files [2]sized
 	for i, dispatch := range []plan.Dispatch{plan.DispatchTree, plan.DispatchPacked} {
 		l := &sums[i]
-		opt := elfout.Options{Dispatch: dispatch, Tables: report.SectionSize + report.HdrSize, Calls: calls}
+		opt := compile.Layout{Dispatch: dispatch, Tables: report.SectionSize + report.HdrSize, Calls: calls}
 		src := elfout.Source{Name: filepath.Base(name), BuildID: object.BuildID(), FileSize: object.FileSize()}
-		image, code, err := elfout.Build(table, opt, src)
+		image, code, err := opt.Build(table, src)
 		if err != nil {
 			s.wrong("%q: %v", name, err)
 			return

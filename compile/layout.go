@@ -1,4 +1,4 @@
-package elfout
+package compile
 
 import (
 	"errors"
@@ -6,11 +6,12 @@ import (
 	"github.com/ehasm/ehasm/asmgen"
 	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/elfout"
 )
 
-// Options say how a table becomes a file.
-type Options struct {
-	Dispatch plan.Dispatch  // the tree gives way to packed where the file would exceed Limit
+// Layout says how a table becomes a file.
+type Layout struct {
+	Dispatch Dispatch       // the tree gives way to packed where the file would exceed Limit
 	NoDeref  bool           // see asmgen.Options
 	Tables   int64          // bytes of the object's unwind sections
 	Calls    dwarfcfa.Calls // of the object
@@ -20,21 +21,21 @@ type Options struct {
 const small = 15 << 10
 
 // Bare reports whether the file has no section headers.
-func (o Options) Bare() bool { return o.Tables <= small }
+func (l Layout) Bare() bool { return l.Tables <= small }
 
 // Limit returns the bytes up to which a file is a tree: a fifth more than the tables, or 8 KB more.
-func (o Options) Limit() int64 { return o.Tables + max(o.Tables/5, 8<<10) }
+func (l Layout) Limit() int64 { return l.Tables + max(l.Tables/5, 8<<10) }
 
-// Build makes the file that src describes, and returns the code in it, too. It sets src.Bare. The error wraps
+// Build makes the file that src describes and returns it with its code. It sets src.Bare. The error wraps
 // asmgen.ErrTooLarge if packed dispatch was asked for and has no room for so many rows or pages.
-func Build(t *dwarfcfa.Table, opt Options, src Source) (*Image, *asmgen.Code, error) {
-	src.Bare = opt.Bare() && !src.Relro
-	image, code, err := opt.build(t, opt.Dispatch, src)
-	if err != nil || opt.Dispatch == plan.DispatchPacked || int64(len(image.Bytes())) <= opt.Limit() {
+func (l Layout) Build(t *dwarfcfa.Table, src elfout.Source) (*elfout.Image, *asmgen.Code, error) {
+	src.Bare = l.Bare() && !src.Relro
+	image, code, err := l.build(t, l.Dispatch, src)
+	if err != nil || l.Dispatch == Packed || int64(len(image.Bytes())) <= l.Limit() {
 		return image, code, err
 	}
 	// The tree is too large: the packed form is taken if it fits and is smaller.
-	packed, packedCode, err := opt.build(t, plan.DispatchPacked, src)
+	packed, packedCode, err := l.build(t, Packed, src)
 	switch {
 	case errors.Is(err, asmgen.ErrTooLarge):
 		return image, code, nil
@@ -47,15 +48,15 @@ func Build(t *dwarfcfa.Table, opt Options, src Source) (*Image, *asmgen.Code, er
 }
 
 // build makes the file with one kind of dispatch.
-func (o Options) build(t *dwarfcfa.Table, dispatch plan.Dispatch, src Source) (*Image, *asmgen.Code, error) {
-	p, err := plan.Build(t, plan.Options{Dispatch: dispatch, Calls: o.Calls})
+func (l Layout) build(t *dwarfcfa.Table, dispatch Dispatch, src elfout.Source) (*elfout.Image, *asmgen.Code, error) {
+	p, err := plan.Build(t, plan.Options{Dispatch: dispatch, Calls: l.Calls})
 	if err != nil {
 		return nil, nil, err
 	}
-	code, err := asmgen.Assemble(p, asmgen.Options{NoDeref: o.NoDeref})
+	code, err := asmgen.Assemble(p, asmgen.Options{NoDeref: l.NoDeref})
 	if err != nil {
 		return nil, nil, err
 	}
-	image, err := New(code, src)
+	image, err := elfout.New(code, src)
 	return image, code, err
 }

@@ -1,4 +1,4 @@
-package elfout_test
+package compile_test
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/asmgen"
 	"github.com/ehasm/ehasm/asmgen/plan"
+	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/testing/rowtest"
@@ -18,8 +19,8 @@ import (
 // TestBuild: a file is a tree up to the limit, packed above it, and what was asked for otherwise.
 func TestBuild(t *testing.T) {
 	table := rowtest.Pages(400, 12, 40)
-	build := func(opt elfout.Options, src elfout.Source) (int64, *asmgen.Code) {
-		image, code, err := elfout.Build(table, opt, src)
+	build := func(opt compile.Layout, src elfout.Source) (int64, *asmgen.Code) {
+		image, code, err := opt.Build(table, src)
 		require.NoError(t, err)
 		info, err := elfout.ReadInfo(bytes.NewReader(image.Bytes()))
 		require.NoError(t, err)
@@ -27,29 +28,29 @@ func TestBuild(t *testing.T) {
 		return int64(len(image.Bytes())), code
 	}
 	src := elfout.Source{Name: "test"}
-	tree, code := build(elfout.Options{Tables: 1 << 20}, src)
+	tree, code := build(compile.Layout{Tables: 1 << 20}, src)
 	require.False(t, code.Packed)
-	packed, code := build(elfout.Options{Tables: 1 << 20, Dispatch: plan.DispatchPacked}, src)
+	packed, code := build(compile.Layout{Tables: 1 << 20, Dispatch: plan.DispatchPacked}, src)
 	require.True(t, code.Packed)
 	require.Less(t, packed, tree*3/4)
 	tables := int64(15<<10 + 1) // from which on files have section headers
-	for (elfout.Options{Tables: tables}).Limit() < tree {
+	for (compile.Layout{Tables: tables}).Limit() < tree {
 		tables++
 	}
-	got, code := build(elfout.Options{Tables: tables}, src)
+	got, code := build(compile.Layout{Tables: tables}, src)
 	assert.Equal(t, tree, got)
 	assert.False(t, code.Packed)
-	got, code = build(elfout.Options{Tables: tables - 1}, src)
+	got, code = build(compile.Layout{Tables: tables - 1}, src)
 	assert.Equal(t, packed, got)
 	assert.True(t, code.Packed)
 	src.HasSites, src.Sites = true, make([]byte, 100) // they count, too
-	_, code = build(elfout.Options{Tables: tables}, src)
+	_, code = build(compile.Layout{Tables: tables}, src)
 	assert.True(t, code.Packed)
 }
 
 func TestLimit(t *testing.T) {
 	for tables, limit := range map[int64]int64{0: 8192, 1000: 9192, 40960: 49152, 40965: 49158, 1000000: 1200000} {
-		assert.Equal(t, limit, elfout.Options{Tables: tables}.Limit(), tables)
+		assert.Equal(t, limit, compile.Layout{Tables: tables}.Limit(), tables)
 	}
 }
 
@@ -63,9 +64,9 @@ func TestManyRows(t *testing.T) {
 		table.Ranges = append(table.Ranges, dwarfcfa.Range{Start: at, End: at + 4, Row: uint32(i)})
 	}
 	src := elfout.Source{Name: "test"}
-	_, _, err := elfout.Build(table, elfout.Options{Dispatch: plan.DispatchPacked}, src)
+	_, _, err := compile.Layout{Dispatch: plan.DispatchPacked}.Build(table, src)
 	require.ErrorIs(t, err, asmgen.ErrTooLarge)
-	_, code, err := elfout.Build(table, elfout.Options{Tables: 1 << 10}, src)
+	_, code, err := compile.Layout{Tables: 1 << 10}.Build(table, src)
 	require.NoError(t, err)
 	assert.False(t, code.Packed)
 }

@@ -1,6 +1,6 @@
 //go:build linux && amd64
 
-package elfout_test
+package compile_test
 
 import (
 	"encoding/binary"
@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/elfout"
@@ -70,8 +71,7 @@ func BenchmarkSparse(b *testing.B) {
 		table := scattered(c.groups, c.gap)
 		for _, frames := range []int{20, 2000} {
 			b.Run(fmt.Sprintf("%s/%d frames", c.name, frames), func(b *testing.B) {
-				image, _, err := elfout.Build(table, elfout.Options{Tables: int64(8 * len(table.Ranges))},
-					elfout.Source{Name: "scattered"})
+				image, _, err := compile.Layout{Tables: int64(8 * len(table.Ranges))}.Build(table, elfout.Source{Name: "scattered"})
 				require.NoError(b, err)
 				object, err := ehelf.FromBytes(image.Bytes())
 				require.NoError(b, err)
