@@ -11,6 +11,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/convert"
 	"github.com/ehasm/ehasm/sframe"
 )
 
@@ -90,7 +91,7 @@ func (s *session) formats(mi int, set string, base uint64) (*formatsResult, erro
 	var stored []*sframe.Section
 	var files []string
 	for version := uint8(1); version <= 3; version++ {
-		entries, _ := t.ToSFrame(version, starts)
+		entries, _ := convert.ToSFrame(t, version, starts)
 		// Version 3 is written with pc-relative starts.
 		data, err := sframe.Encode(sframe.Options{Version: version, PCRel: version == 3}, entries)
 		if err != nil {

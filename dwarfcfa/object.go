@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/ehasm/ehasm/abi"
@@ -223,4 +224,23 @@ func machineText(m elf.Machine) string {
 		return "machine " + name
 	}
 	return fmt.Sprintf("machine %#x", uint16(m))
+}
+
+// FunctionStarts returns the start addresses of the FDEs of an object, ascending.
+func (o *Object) FunctionStarts(src Source) ([]Addr, error) {
+	sections, err := o.Sections(src)
+	if len(sections) == 0 {
+		return nil, err
+	}
+	var starts []Addr
+	for _, s := range sections {
+		// Both sections count, if there are two.
+		for e := range s.Entries() {
+			if e.FDE != nil && e.FDE.Start < e.FDE.End {
+				starts = append(starts, e.FDE.Start)
+			}
+		}
+	}
+	slices.Sort(starts)
+	return slices.Compact(starts), nil
 }

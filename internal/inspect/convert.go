@@ -11,6 +11,7 @@ import (
 
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/internal/convert"
 	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/sframe"
@@ -112,13 +113,13 @@ func attachSFrame(file io.Reader, object *dwarfcfa.Object, table *dwarfcfa.Table
 	}
 	s, err := sframe.Parse(at.Vaddr, data)
 	if err == nil {
-		err = table.VerifySFrame(s)
+		err = convert.VerifySFrame(table, s)
 	}
 	return b, r, err
 }
 
 // take notes what a format can express.
-func (r *Converted) take(rep dwarfcfa.ConvertReport) {
+func (r *Converted) take(rep convert.Report) {
 	r.Functions, r.Rows, r.Bytes, r.Left = rep.Functions, rep.Rows, rep.Bytes, rep.Left
 }
 
@@ -129,7 +130,7 @@ func sframeSection(object *dwarfcfa.Object, table *dwarfcfa.Table, opt ConvertOp
 	if err != nil && !errors.Is(err, dwarfcfa.ErrNoUnwindInfo) { // .sframe has none
 		return nil, err
 	}
-	entries, rep := table.ToSFrame(opt.Version, starts)
+	entries, rep := convert.ToSFrame(table, opt.Version, starts)
 	r.Version = opt.Version
 	r.take(rep)
 	return sframe.Encode(sframe.Options{Version: opt.Version, Addr: opt.Address, PCRel: opt.Version == 3}, entries)

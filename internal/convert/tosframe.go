@@ -1,4 +1,5 @@
-package dwarfcfa
+// Package convert writes unwind tables in other formats.
+package convert
 
 import (
 	"fmt"
@@ -7,11 +8,12 @@ import (
 	"slices"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/sframe"
 )
 
-// ConvertReport says how much of a table another format can express.
-type ConvertReport struct {
+// Report says how much of a table another format can express.
+type Report struct {
 	Functions, Rows int
 	Bytes           uint64 // of code for which it gives the same answer as the table
 	// Left counts the bytes of code that the table covers and the other format does not, by reason.
@@ -24,21 +26,21 @@ const maxSFrame = 1 << 31
 // ToSFrame converts a table to the entries of an SFrame section of a version. Functions
 // begin at starts, which ascend, and after code whose rows the format cannot express,
 // for which the section has nothing.
-func (t *Table) ToSFrame(version uint8, starts []Addr) ([]sframe.Entry, ConvertReport) {
-	rep := ConvertReport{Left: make(map[string]uint64)}
+func ToSFrame(t *dwarfcfa.Table, version uint8, starts []dwarfcfa.Addr) ([]sframe.Entry, Report) {
+	rep := Report{Left: make(map[string]uint64)}
 	var entries []sframe.Entry
-	var end Addr                 // of the last entry
+	var end dwarfcfa.Addr        // of the last entry
 	next := 0                    // the first of starts that is above
 	for _, r := range t.Ranges { // end is set to 0 where the next row cannot continue it
 		row := &t.Rows[r.Row]
-		signal := row.Flags&RowSignal != 0
+		signal := row.Flags&dwarfcfa.RowSignal != 0
 		// Linkage tables make functions whose rows repeat.
-		if e, ok := t.repeated(version, row, r); ok {
+		if e, ok := repeated(t, version, row, r); ok {
 			entries, end = append(entries, e), 0
 			rep.Bytes += uint64(r.End - r.Start)
 			continue
 		}
-		said, err := t.sframeRow(row)
+		said, err := sframeRow(t, row)
 		if err == nil {
 			err = sframe.CanSay(version, &said, signal)
 		}
@@ -61,16 +63,16 @@ func (t *Table) ToSFrame(version uint8, starts []Addr) ([]sframe.Entry, ConvertR
 			// A function begins at a known start, behind a hole, where the kind of frame changes,
 			// and where an entry is full.
 			if n == 0 || end != at || next > 0 && starts[next-1] == at || entries[n-1].Signal != signal ||
-				len(entries[n-1].Rows) == math.MaxUint16 || at-Addr(entries[n-1].Start) > maxSFrame {
+				len(entries[n-1].Rows) == math.MaxUint16 || at-dwarfcfa.Addr(entries[n-1].Start) > maxSFrame {
 				entries = append(entries, sframe.Entry{Start: uint64(at), Signal: signal})
 				n++
 			}
 			to = min(to, at+maxSFrame)
 			e := &entries[n-1]
 			// Rows count from their function's start.
-			said.Start = uint32(at - Addr(e.Start))
+			said.Start = uint32(at - dwarfcfa.Addr(e.Start))
 			e.Rows = append(e.Rows, said)
-			e.Size = uint32(to - Addr(e.Start))
+			e.Size = uint32(to - dwarfcfa.Addr(e.Start))
 			at, end = to, to
 		}
 	}
@@ -82,40 +84,40 @@ func (t *Table) ToSFrame(version uint8, starts []Addr) ([]sframe.Entry, ConvertR
 }
 
 // sframeRow converts a row to SFrame. The error says why that is not possible.
-func (t *Table) sframeRow(row *Row) (r sframe.Row, err error) {
+func sframeRow(t *dwarfcfa.Table, row *dwarfcfa.Row) (r sframe.Row, err error) {
 	switch {
-	case row.Flags&RowNotCompiled != 0:
+	case row.Flags&dwarfcfa.RowNotCompiled != 0:
 		return r, fmt.Errorf("%w: a rule that is not compiled", sframe.ErrCannotSay)
-	case row.Regs[abi.RIP].Kind == RuleUndefined:
+	case row.Regs[abi.RIP].Kind == dwarfcfa.RuleUndefined:
 		// CanSay decides whether the version has such a row.
 		return sframe.Row{Outermost: true}, nil
 	}
-	if r.CFA, err = t.cfaToSFrame(row.CFA); err != nil {
+	if r.CFA, err = cfaToSFrame(t, row.CFA); err != nil {
 		return r, err
 	}
-	if rsp := row.Regs[abi.RSP]; rsp != (RegRule{Kind: RuleValOffset}) {
+	if rsp := row.Regs[abi.RSP]; rsp != (dwarfcfa.RegRule{Kind: dwarfcfa.RuleValOffset}) {
 		// Signal frames have the caller's rsp and the CFA in one word.
-		word, err := t.ruleToSFrame(rsp)
+		word, err := ruleToSFrame(t, rsp)
 		if err != nil || word != r.CFA || !word.Deref {
 			return r, fmt.Errorf("%w: a caller's rsp that is not the CFA", sframe.ErrCannotSay)
 		}
 	}
-	if r.RA, err = t.ruleToSFrame(row.Regs[abi.RIP]); err != nil {
+	if r.RA, err = ruleToSFrame(t, row.Regs[abi.RIP]); err != nil {
 		return r, err
 	}
-	r.FP, err = t.ruleToSFrame(row.Regs[abi.RBP])
+	r.FP, err = ruleToSFrame(t, row.Regs[abi.RBP])
 	return r, err
 }
 
 // cfaToSFrame returns a CFA as SFrame has it: a register plus an offset, or the word there.
-func (t *Table) cfaToSFrame(cfa CFARule) (sframe.Rule, error) {
+func cfaToSFrame(t *dwarfcfa.Table, cfa dwarfcfa.CFARule) (sframe.Rule, error) {
 	switch {
-	case cfa.Kind == CFARegOffset && fits(cfa.Offset):
+	case cfa.Kind == dwarfcfa.CFARegOffset && fits(cfa.Offset):
 		return sframe.Rule{Base: sframe.OnReg, Reg: uint8(cfa.Reg), Offset: int32(cfa.Offset)}, nil
-	case cfa.Kind == CFAExpr:
+	case cfa.Kind == dwarfcfa.CFAExpr:
 		ops := t.Exprs[cfa.Expr].Ops
 		// The word at a register plus an offset is the one expression that the format knows.
-		if len(ops) == 2 && ops[0].Code == OpReg && ops[1].Code == OpDeref && ops[1].Arg == 8 && fits(ops[0].Arg) {
+		if len(ops) == 2 && ops[0].Code == dwarfcfa.OpReg && ops[1].Code == dwarfcfa.OpDeref && ops[1].Arg == 8 && fits(ops[0].Arg) {
 			return sframe.Rule{Base: sframe.OnReg, Reg: uint8(ops[0].Reg), Offset: int32(ops[0].Arg), Deref: true}, nil
 		}
 		return sframe.Rule{}, fmt.Errorf("%w: a CFA by an expression", sframe.ErrCannotSay)
@@ -124,21 +126,21 @@ func (t *Table) cfaToSFrame(cfa CFARule) (sframe.Rule, error) {
 }
 
 // ruleToSFrame returns a register's rule as SFrame has it, or an error that says why the format has no such rule.
-func (t *Table) ruleToSFrame(rule RegRule) (sframe.Rule, error) {
+func ruleToSFrame(t *dwarfcfa.Table, rule dwarfcfa.RegRule) (sframe.Rule, error) {
 	switch rule.Kind {
-	case RuleSameValue:
+	case dwarfcfa.RuleSameValue:
 		return sframe.Rule{}, nil
-	case RuleOffset, RuleValOffset:
+	case dwarfcfa.RuleOffset, dwarfcfa.RuleValOffset:
 		if fits(rule.Offset) {
-			return sframe.Rule{Base: sframe.OnCFA, Offset: int32(rule.Offset), Deref: rule.Kind == RuleOffset}, nil
+			return sframe.Rule{Base: sframe.OnCFA, Offset: int32(rule.Offset), Deref: rule.Kind == dwarfcfa.RuleOffset}, nil
 		}
 		return sframe.Rule{}, fmt.Errorf("%w: an offset of more than 32 bits", sframe.ErrCannotSay)
-	case RuleRegister:
+	case dwarfcfa.RuleRegister:
 		return sframe.Rule{Base: sframe.OnReg, Reg: uint8(rule.Reg)}, nil
-	case RuleExpression, RuleValExpression:
+	case dwarfcfa.RuleExpression, dwarfcfa.RuleValExpression:
 		// Likewise for registers: a register plus an offset, or the word there.
-		if ops := t.Exprs[rule.Expr].Ops; len(ops) == 1 && ops[0].Code == OpReg && fits(ops[0].Arg) {
-			return sframe.Rule{Base: sframe.OnReg, Reg: uint8(ops[0].Reg), Offset: int32(ops[0].Arg), Deref: rule.Kind == RuleExpression}, nil
+		if ops := t.Exprs[rule.Expr].Ops; len(ops) == 1 && ops[0].Code == dwarfcfa.OpReg && fits(ops[0].Arg) {
+			return sframe.Rule{Base: sframe.OnReg, Reg: uint8(ops[0].Reg), Offset: int32(ops[0].Arg), Deref: rule.Kind == dwarfcfa.RuleExpression}, nil
 		}
 		return sframe.Rule{}, fmt.Errorf("%w: a register by an expression", sframe.ErrCannotSay)
 	}
@@ -151,17 +153,17 @@ func fits(offset int64) bool { return offset == int64(int32(offset)) }
 // repeated returns an entry for a procedure linkage table, which consists of equal blocks: the
 // CFA is rsp+a, and 1<<s more from the t-th byte of a block on. Linkers write that as
 // rsp+a + ((rip & mask) >= t) << s. ok is false for other rows.
-func (t *Table) repeated(version uint8, row *Row, r Range) (e sframe.Entry, ok bool) {
-	if row.CFA.Kind != CFAExpr {
+func repeated(t *dwarfcfa.Table, version uint8, row *dwarfcfa.Row, r dwarfcfa.Range) (e sframe.Entry, ok bool) {
+	if row.CFA.Kind != dwarfcfa.CFAExpr {
 		return e, false
 	}
 	ops := t.Exprs[row.CFA.Expr].Ops
-	codes := make([]ExprCode, len(ops))
+	codes := make([]dwarfcfa.ExprCode, len(ops))
 	for i := range ops {
 		codes[i] = ops[i].Code
 	}
 	// The operations of the linker's expression, no others.
-	if !slices.Equal(codes, []ExprCode{OpReg, OpReg, OpConst, OpAnd, OpConst, OpGe, OpConst, OpShl, OpPlus}) {
+	if !slices.Equal(codes, []dwarfcfa.ExprCode{dwarfcfa.OpReg, dwarfcfa.OpReg, dwarfcfa.OpConst, dwarfcfa.OpAnd, dwarfcfa.OpConst, dwarfcfa.OpGe, dwarfcfa.OpConst, dwarfcfa.OpShl, dwarfcfa.OpPlus}) {
 		return e, false
 	}
 	// The operands of rsp+a + ((rip & mask) >= from) << shift.
@@ -179,13 +181,13 @@ func (t *Table) repeated(version uint8, row *Row, r Range) (e sframe.Entry, ok b
 	}
 	// The row with a plain CFA, before and from the step on.
 	plain := *row
-	plain.CFA = CFARule{Kind: CFARegOffset, Reg: abi.RSP, Offset: base.Arg}
-	first, err := t.sframeRow(&plain)
+	plain.CFA = dwarfcfa.CFARule{Kind: dwarfcfa.CFARegOffset, Reg: abi.RSP, Offset: base.Arg}
+	first, err := sframeRow(t, &plain)
 	second := first
 	second.Start, second.CFA.Offset = uint32(from), int32(base.Arg+1<<shift)
 	e = sframe.Entry{
 		Start: uint64(r.Start), Size: uint32(r.End - r.Start), Repeat: uint8(mask + 1),
-		Signal: row.Flags&RowSignal != 0, Rows: []sframe.Row{first, second},
+		Signal: row.Flags&dwarfcfa.RowSignal != 0, Rows: []sframe.Row{first, second},
 	}
 	// Version 1 has only blocks of 16 bytes.
 	if err != nil || sframe.CanSay(version, &first, e.Signal) != nil || version == 1 && e.Repeat != 16 {
@@ -194,35 +196,15 @@ func (t *Table) repeated(version uint8, row *Row, r Range) (e sframe.Entry, ok b
 	return e, true
 }
 
-// FunctionStarts returns the start addresses of the FDEs of an object,
-// ascending.
-func (o *Object) FunctionStarts(src Source) ([]Addr, error) {
-	sections, err := o.Sections(src)
-	if len(sections) == 0 {
-		return nil, err
-	}
-	var starts []Addr
-	for _, s := range sections {
-		// Both sections count, if there are two.
-		for e := range s.Entries() {
-			if e.FDE != nil && e.FDE.Start < e.FDE.End {
-				starts = append(starts, e.FDE.Start)
-			}
-		}
-	}
-	slices.Sort(starts)
-	return slices.Compact(starts), nil
-}
-
 // VerifySFrame compares a section that ToSFrame's entries were written to with the table, at every address. Its error
 // names the first at which the section does not say what the table does, apart from what the version cannot express.
-func (t *Table) VerifySFrame(s *sframe.Section) error {
+func VerifySFrame(t *dwarfcfa.Table, s *sframe.Section) error {
 	found := uint64(0)
 	for _, r := range t.Ranges {
 		row := &t.Rows[r.Row]
-		block, repeats := t.repeated(s.Version, row, r)
-		want, err := t.sframeRow(row)
-		said := repeats || err == nil && sframe.CanSay(s.Version, &want, row.Flags&RowSignal != 0) == nil
+		block, repeats := repeated(t, s.Version, row, r)
+		want, err := sframeRow(t, row)
+		said := repeats || err == nil && sframe.CanSay(s.Version, &want, row.Flags&dwarfcfa.RowSignal != 0) == nil
 		for pc := r.Start; pc < r.End; pc++ {
 			got, ok, err := s.Find(uint64(pc))
 			if err != nil {

@@ -1,4 +1,4 @@
-package dwarfcfa
+package dwarfcfa_test
 
 import (
 	"fmt"
@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/abi"
+	. "github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/convert"
 	"github.com/ehasm/ehasm/sframe"
 )
 
@@ -18,8 +20,8 @@ import (
 // what the table does, at every byte, and it is as much as the report says.
 func TestToSFrame(t *testing.T) {
 	paths := []string{"/lib/x86_64-linux-gnu/libc.so.6", "/bin/ls"}
-	if *sframeObjects != "" {
-		paths = gsframe(t)
+	if SFrameObjects() != "" {
+		paths = GSFrame(t)
 	}
 	for _, path := range paths {
 		o, err := Open(path)
@@ -29,23 +31,22 @@ func TestToSFrame(t *testing.T) {
 		starts, err := o.FunctionStarts(SourceAuto)
 		require.NoError(t, err)
 		for version := uint8(1); version <= 3; version++ {
-			entries, rep := table.ToSFrame(version, starts)
+			entries, rep := convert.ToSFrame(table, version, starts)
 			const at = 0x1000
 			data, err := sframe.Encode(sframe.Options{Version: version, Addr: at, PCRel: version == 3}, entries)
 			require.NoError(t, err)
 			s, err := sframe.Parse(at, data)
 			require.NoError(t, err)
-			back, _, err := buildSource(&sframeSource{s: s}, codeImage{segments: o.code}, BuildOptions{Strict: true})
-			require.NoError(t, err)
+			back := RowsOf(t, s, o)
 			require.NoError(t, back.Verify())
-			both, alone := compareRows(t, path, back, table)
+			both, alone := CompareRows(t, path, back, table)
 			left := uint64(0)
 			for _, n := range rep.Left {
 				left += n
 			}
 			assert.EqualValues(t, rep.Bytes, both, "%s, version %d", path, version)
 			assert.EqualValues(t, left, alone, "%s, version %d", path, version)
-			if *sframeObjects == "" {
+			if SFrameObjects() == "" {
 				assert.Less(t, left, rep.Bytes/1000)
 			}
 			t.Logf("%s: version %d: %d functions, %d rows, %d bytes; %d bytes of code said, %d not",
@@ -65,7 +66,7 @@ func TestToSFrameObjdump(t *testing.T) {
 	require.NoError(t, err)
 	starts, err := o.FunctionStarts(SourceAuto)
 	require.NoError(t, err)
-	entries, _ := table.ToSFrame(1, starts)
+	entries, _ := convert.ToSFrame(table, 1, starts)
 	data, err := sframe.Encode(sframe.Options{Version: 1}, entries)
 	require.NoError(t, err)
 	dir := t.TempDir()
@@ -75,7 +76,7 @@ func TestToSFrameObjdump(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 	s, err := sframe.Parse(0, data)
 	require.NoError(t, err)
-	assert.Positive(t, compareObjdump(t, with, s))
+	assert.Positive(t, CompareObjdump(t, with, s))
 }
 
 // TestToSFrameRows has rows that few objects have.
@@ -83,7 +84,7 @@ func TestToSFrameRows(t *testing.T) {
 	row := func(change func(*Row)) Row {
 		r := Row{CFA: CFARule{Kind: CFARegOffset, Reg: abi.RSP, Offset: 8}}
 		for i := range r.Regs {
-			r.Regs[i] = defaultRule(i)
+			r.Regs[i] = DefaultRule(i)
 		}
 		r.Regs[abi.RIP] = RegRule{Kind: RuleOffset, Offset: -8}
 		change(&r)
@@ -118,7 +119,7 @@ func TestToSFrameRows(t *testing.T) {
 		{func(r *Row) { r.Regs[abi.RIP] = RegRule{Kind: RuleOffset, Offset: -16} }, 3},
 		{func(r *Row) { r.Regs[abi.RIP] = RegRule{Kind: RuleRegister, Reg: abi.RDX} }, 3},
 		{func(r *Row) { r.Regs[abi.RSP] = RegRule{Kind: RuleValOffset, Offset: 8} }, no},
-		{func(r *Row) { *r = endOfStackRow() }, 2},
+		{func(r *Row) { *r = EndOfStackRow() }, 2},
 		{func(r *Row) { *r = Row{Flags: RowNotCompiled} }, no},
 		{signal, 3},
 		{func(r *Row) { signal(r); r.Regs[abi.RSP].Expr = 5 }, no},
@@ -126,7 +127,7 @@ func TestToSFrameRows(t *testing.T) {
 		table.Rows = []Row{row(c.change)}
 		table.Ranges = []Range{{Start: 0x1000, End: 0x1010}}
 		for version := uint8(1); version <= 3; version++ {
-			entries, rep := table.ToSFrame(version, []Addr{0x1008})
+			entries, rep := convert.ToSFrame(table, version, []Addr{0x1008})
 			if version < c.least {
 				assert.Empty(t, entries, "row %d", i)
 				assert.Len(t, rep.Left, 1)
@@ -135,9 +136,9 @@ func TestToSFrameRows(t *testing.T) {
 			require.Len(t, entries, 2, "row %d, version %d: %v", i, version, rep.Left)
 			data, err := sframe.Encode(sframe.Options{Version: version, Addr: 0x8000}, entries)
 			require.NoError(t, err)
-			back, _, err := sframeTable(t, data, true)
+			back, _, err := SFrameTable(t, data, true)
 			require.NoError(t, err)
-			both, _ := compareRows(t, "made", back, table)
+			both, _ := CompareRows(t, "made", back, table)
 			assert.Equal(t, 16, both)
 		}
 	}
@@ -178,7 +179,7 @@ func storedSFrame(t testing.TB, version uint8) (*sframe.Section, *Table) {
 	require.NoError(t, err)
 	starts, err := o.FunctionStarts(SourceAuto)
 	require.NoError(t, err)
-	entries, _ := table.ToSFrame(version, starts)
+	entries, _ := convert.ToSFrame(table, version, starts)
 	data, err := sframe.Encode(sframe.Options{Version: version, Addr: 0x1000}, entries)
 	require.NoError(t, err)
 	s, err := sframe.Parse(0x1000, data)
@@ -210,14 +211,14 @@ func BenchmarkLookup(b *testing.B) {
 	require.NoError(b, err)
 	b.Run("rows on demand", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
-			lazy.rowAt(pcs[i%len(pcs)])
+			lazy.RowAt(pcs[i%len(pcs)])
 		}
 	})
 	table, _, err := BuildTable(o, BuildOptions{})
 	require.NoError(b, err)
 	b.Run("table", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
-			table.rowAt(pcs[i%len(pcs)])
+			table.RowAt(pcs[i%len(pcs)])
 		}
 	})
 }
