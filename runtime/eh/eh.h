@@ -345,6 +345,11 @@ static inline __attribute__((always_inline)) int ehx_step_(struct ehx_frame *f, 
    code of an object of table, it is hand over. */
 void ehx_site_(const struct ehu_table *table, const struct ehu_object *o, uint64_t lookup_pc, struct ehx_what *is);
 
+/* ehx_named_ reports whether an object's dynamic section has a name of a kind (DT_SONAME, DT_NEEDED) with a prefix. */
+struct link_map;
+bool ehx_named_(const struct link_map *map, int64_t tag, const char *prefix);
+#define LIBSTDCXX "libstdc++.so."
+
 /* ------------------------------------------------------------------------------- types.c */
 
 /* A personality routine's answer for an exception of a type at a place. */
@@ -359,14 +364,6 @@ void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t key, uint64_
 bool ehx_caught_(const struct ehx_exception *e, const struct ehx_what *is, uint64_t pad);
 void ehx_types_init_(void);
 extern ehx_personality *ehx_gxx_; /* libstdc++'s; null until a frame with it is met, if the program began without libstdc++ */
-
-/* ehx_is_libstdcxx_ reports whether a path ends in the name of a libstdc++: a folder's name says nothing. */
-static inline bool ehx_is_libstdcxx_(const char *path)
-{
-    static const char name[] = "libstdc++.so";
-    const char *slash = strrchr(path, '/');
-    return strncmp(slash ? slash + 1 : path, name, sizeof name - 1) == 0;
-}
 
 /* What libstdc++'s routine stores about a handler in the exception, besides the selector. */
 struct ehx_caught {

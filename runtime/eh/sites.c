@@ -81,37 +81,34 @@ static void in_function(struct reader *r, uint64_t pc, uint64_t start, uint64_t 
     }
 }
 
-/*
- * calls_us reports whether an object's routine reads contexts by our functions: the object needs a libgcc_s or a libunwind, of whose names
- * ours are the first, or is this library. One with a static libgcc reads contexts of libgcc's form only.
- */
-static bool calls_us(const struct dl_find_object *in)
+bool ehx_named_(const struct link_map *map, int64_t tag, const char *prefix)
 {
-    static const char libgcc[] = "libgcc_s.so.1", libunwind[] = "libunwind.so";
-    const struct link_map *map = in->dlfo_link_map;
-    uint64_t names = 0, own = (uint64_t)(uintptr_t)libgcc;
-    if (own >= (uint64_t)(uintptr_t)in->dlfo_map_start && own < (uint64_t)(uintptr_t)in->dlfo_map_end)
-        return true;
+    uint64_t names = 0;
     for (const ElfW(Dyn) *d = map->l_ld; d && d->d_tag != DT_NULL; d++)
         if (d->d_tag == DT_STRTAB)
             names = d->d_un.d_ptr;
-    if (names < (uint64_t)(uintptr_t)in->dlfo_map_start) /* the loader has not relocated a section that it may not write to */
+    if (names < map->l_addr) /* the loader has not relocated a section that it may not write to */
         names += map->l_addr;
-    for (const ElfW(Dyn) *d = map->l_ld; d && d->d_tag != DT_NULL; d++) {
-        const char *name = (const char *)(uintptr_t)(names + d->d_un.d_val);
-        if (d->d_tag == DT_NEEDED && (strcmp(name, libgcc) == 0 || strncmp(name, libunwind, sizeof libunwind - 1) == 0))
+    for (const ElfW(Dyn) *d = map->l_ld; d && d->d_tag != DT_NULL; d++)
+        if (d->d_tag == tag && strncmp((const char *)(uintptr_t)(names + d->d_un.d_val), prefix, strlen(prefix)) == 0)
             return true;
-    }
     return false;
 }
 
-/* take_personality reads the address of a personality routine, which must be code of an object, or of the pointer to it,
- * which must lie in an object. AddressSanitizer must not check it: the word may lie between variables. */
+/*
+ * take_personality reads the address of a personality routine, which must be code of an object, or of the pointer to it,
+ * which must lie in an object. AddressSanitizer must not check it: the word may lie between variables.
+ *
+ * Its object must need a libgcc_s or a libunwind, of whose names ours are the first, or be this library: one with a static libgcc
+ * reads contexts of libgcc's form only. known reports whether the object is what the loader gives a program for a language's library.
+ * Any other can do what it likes, under whatever name: an eh_elf's kinds are not for it.
+ */
 __attribute__((no_sanitize("address"))) static bool take_personality(struct ehx_what *is, const struct ehu_table *table, const struct ehu_object *o,
-                                                                     const uint8_t *p)
+                                                                     const uint8_t *p, bool *known)
 {
+    static const char libgcc[] = "libgcc_s.so.";
     struct dl_find_object in;
-    uint64_t address = o->bias + u64(p);
+    uint64_t address = o->bias + u64(p), own = (uint64_t)(uintptr_t)libgcc;
     if (u64(p + 8) & INDIRECT) {
         if (_dl_find_object((void *)(uintptr_t)address, &in) != 0 || (uint64_t)(uintptr_t)in.dlfo_map_end - address < sizeof address)
             return false;
@@ -120,15 +117,16 @@ __attribute__((no_sanitize("address"))) static bool take_personality(struct ehx_
     const struct ehu_object *code = ehu_find_(table, address);
     if (!code || code->eh_elf || _dl_find_object((void *)(uintptr_t)address, &in) != 0)
         return false;
+    const struct link_map *map = in.dlfo_link_map;
     is->personality = (ehx_personality *)(uintptr_t)address;
-    if (is->personality == ehx_gxx_)
+    if ((*known = is->personality == ehx_gxx_))
         return true;
-    if (!calls_us(&in))
-        return false;
-    /* e.g. an extension of Python has brought libstdc++, for itself alone; it has no other routine */
-    if (!ehx_gxx_ && ehx_is_libstdcxx_(in.dlfo_link_map->l_name))
+    bool cxx = ehx_named_(map, DT_SONAME, LIBSTDCXX);
+    *known = cxx || ehx_named_(map, DT_SONAME, "libc++abi.so.") || ehx_named_(map, DT_SONAME, libgcc);
+    if (cxx && !ehx_gxx_) /* e.g. an extension of Python has brought libstdc++, for itself alone; it has no other routine */
         __atomic_store_n(&ehx_gxx_, is->personality, __ATOMIC_RELAXED);
-    return true;
+    return (own >= (uint64_t)(uintptr_t)in.dlfo_map_start && own < (uint64_t)(uintptr_t)in.dlfo_map_end) ||
+           ehx_named_(map, DT_NEEDED, libgcc) || ehx_named_(map, DT_NEEDED, "libunwind.so");
 }
 
 void ehx_site_(const struct ehu_table *table, const struct ehu_object *o, uint64_t lookup_pc, struct ehx_what *is)
@@ -189,12 +187,15 @@ void ehx_site_(const struct ehu_table *table, const struct ehu_object *o, uint64
             continue;
         if (which == 0)
             goto bad; /* all of it is to be handed over */
+        bool known;
         if (o->bias + start < o->low || length > o->high - (o->bias + start) ||
-            !take_personality(is, table, o, routine + (which - 1) * PERSONALITY))
+            !take_personality(is, table, o, routine + (which - 1) * PERSONALITY, &known))
             goto bad;
         is->function = o->bias + start;
         is->lsda = lsda != 0 ? o->bias + lsda : 0;
         in_function(&b, pc, start, length, o->bias, is);
+        if (!known && is->step.kind != KIND_HAND_OVER)
+            is->step.kind = (uint8_t)(KIND_ASK | (is->step.kind & KIND_ARGS));
         return;
     }
     return;

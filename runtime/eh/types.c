@@ -165,11 +165,10 @@ static uint64_t vptr(const char *vtable)
 void ehx_types_init_(void)
 {
     struct dl_find_object o;
-    void *allocate = dlvsym(RTLD_DEFAULT, "__cxa_allocate_exception", "CXXABI_1.3");
-    if (allocate && _dl_find_object(allocate, &o) == 0 && ehx_is_libstdcxx_(o.dlfo_link_map->l_name))
-        ehx_gxx_ = (ehx_personality *)(uintptr_t)dlvsym(RTLD_DEFAULT, "__gxx_personality_v0", "CXXABI_1.3");
-    if (!ehx_gxx_)
+    void *routine = dlvsym(RTLD_DEFAULT, "__gxx_personality_v0", "CXXABI_1.3");
+    if (!routine || _dl_find_object(routine, &o) != 0 || !ehx_named_(o.dlfo_link_map, DT_SONAME, LIBSTDCXX))
         return;
+    ehx_gxx_ = (ehx_personality *)(uintptr_t)routine;
     kinds_of_types.fundamental = vptr("_ZTVN10__cxxabiv123__fundamental_type_infoE");
     kinds_of_types.enumeration = vptr("_ZTVN10__cxxabiv116__enum_type_infoE");
     kinds_of_types.class = vptr("_ZTVN10__cxxabiv117__class_type_infoE");

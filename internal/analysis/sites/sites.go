@@ -97,9 +97,9 @@ const (
 	maxPersonalities = 250
 ) // functions with further ones are handed over
 
-// layoutKnown reports whether a personality routine reads the areas of package
-// lsda, treats a site without action as a cleanup, and does nothing for an FDE
-// without area.
+// layoutKnown reports whether routines of that name in a language's own library read the areas of package
+// lsda, treat a site without action as a cleanup, and do nothing for an FDE without area. Consumers use kinds other
+// than HandOver and Ask only if such a library has the routine.
 func layoutKnown(name string) bool {
 	switch name {
 	case "__gxx_personality_v0", // libstdc++, libc++abi
@@ -109,9 +109,6 @@ func layoutKnown(name string) bool {
 	}
 	return false
 }
-
-// onlyCleanups reports whether the routine treats every pad as a cleanup.
-func onlyCleanups(name string) bool { return name == "__gcc_personality_v0" }
 
 // Build makes the table of an object. sections are those that its rows come
 // from; exceptions use only .eh_frame.
@@ -229,25 +226,15 @@ func (b *builder) add(x extent) {
 		b.t.Functions = append(b.t.Functions, f)
 		return
 	}
-	if !x.fde.HasLSDA {
-		if !layoutKnown(name) {
-			f.Sites = b.asks(x)
-			b.t.Functions = append(b.t.Functions, f) // all of it is Ask
-		}
-		return
-	}
 	f.LSDA = x.fde.LSDA
-	if !layoutKnown(name) {
-		f.Sites = b.asks(x)
-		b.t.Functions = append(b.t.Functions, f)
-		return
+	f.Sites = b.asks(x)
+	if layoutKnown(name) {
+		if sites, err := b.sites(x); err != nil {
+			b.bad(err)
+		} else {
+			f.Sites = sites
+		}
 	}
-	sites, err := b.sites(x, onlyCleanups(name))
-	if err != nil {
-		b.bad(err)
-		sites = b.asks(x)
-	}
-	f.Sites = sites
 	b.t.Functions = append(b.t.Functions, f)
 }
 
@@ -284,8 +271,8 @@ func (b *builder) asks(x extent) []Site {
 	return sites
 }
 
-// sites returns the call sites of a function. With onlyCleanups, its personality routine has no handlers.
-func (b *builder) sites(x extent, onlyCleanups bool) ([]Site, error) {
+// sites returns the call sites of a function. Without an area it is one site without a pad.
+func (b *builder) sites(x extent) ([]Site, error) {
 	table, err := b.r.Table(x.fde)
 	if err != nil {
 		return nil, err
@@ -294,8 +281,12 @@ func (b *builder) sites(x extent, onlyCleanups bool) ([]Site, error) {
 	if err != nil {
 		return nil, err
 	}
+	calls := []lsda.Site{{Start: x.start, End: x.end}}
+	if table != nil {
+		calls = table.Effective()
+	}
 	var sites []Site
-	for _, s := range table.Effective() {
+	for _, s := range calls {
 		site := Site{Start: s.Start, End: min(s.End, x.end), Kind: Skip}
 		if site.Start >= site.End {
 			continue
@@ -306,7 +297,7 @@ func (b *builder) sites(x extent, onlyCleanups bool) ([]Site, error) {
 			// A pad elsewhere, such as a cold part of the function, is left to the routine.
 			case s.Pad < x.start || s.Pad >= x.end:
 				site.Kind, site.Pad = Ask, 0
-			case s.Action == 0 || onlyCleanups:
+			case s.Action == 0:
 				site.Kind = Cleanup
 			default:
 				if site.Kind = actionKind(table, s); !site.Kind.HasPad() {
@@ -354,10 +345,11 @@ func actionKind(t *lsda.Table, s lsda.Site) Kind {
 	return kind
 }
 
-// withArgs yields the site in pieces, cut where the arguments on the stack change.
+// withArgs yields the site in pieces, cut where the arguments on the stack change. A routine that does not
+// pass over a Skip as all known ones do is asked where there are some.
 func withArgs(s Site, args []dwarfcfa.ArgsSize) iter.Seq[Site] {
 	return func(yield func(Site) bool) {
-		if !s.Kind.HasPad() && s.Kind != Ask {
+		if s.Kind == HandOver {
 			yield(s)
 			return
 		}
@@ -371,6 +363,9 @@ func withArgs(s Site, args []dwarfcfa.ArgsSize) iter.Seq[Site] {
 				end = min(end, args[i].Start)
 			}
 			piece := Site{Start: at, End: end, Kind: s.Kind, Pad: s.Pad, Args: size}
+			if piece.Kind == Skip && size != 0 {
+				piece.Kind = Ask
+			}
 			// Such arguments do not fit the table.
 			if size%8 != 0 || size > MaxArgs {
 				piece.Kind, piece.Pad, piece.Args = HandOver, 0, 0

@@ -35,6 +35,7 @@ int main(int argc, char **argv)
     }
     struct ehu_object code = {.low = (uint64_t)(uintptr_t)routine, .high = (uint64_t)(uintptr_t)routine + 1};
     struct ehu_table table = {.n = 1, .object = &code};
+    ehx_gxx_ = (ehx_personality *)(uintptr_t)routine;
     unsigned long kinds[8] = {0}, cases = strtoul(argv[2], NULL, 10);
     for (unsigned long c = 0; c < cases; c++) {
         size_t size = next(8) == 0 ? next(n + 1) : n, damaged = c == 0 ? 0 : 1 + next(16);
