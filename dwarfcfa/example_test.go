@@ -1,42 +1,36 @@
 package dwarfcfa_test
 
 import (
-	"bytes"
+	"debug/elf"
 	"fmt"
 	"log"
-	"os"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/testing/unwindtest"
 )
 
-// The rows of an object. dwarfcfa.Open opens a file; an object made for the example
-// takes its place.
+// The row of the first instruction of a program: the outermost frame, as its C library's start-up code says.
 func Example() {
-	lib := unwindtest.ELF{Off: 0x2000, VAddr: 0x3000, Size: 0x1000, Funcs: []unwindtest.Func{
-		{Name: "work", Addr: 0x3000, Size: 0x100},
-		{Name: "restore", Addr: 0x3200, Size: 0x10, Kind: unwindtest.Signal},
-	}}
-	b := lib.Bytes()
-	o, err := dwarfcfa.NewObject("lib.so", bytes.NewReader(b), int64(len(b)))
+	const path = "/bin/sh"
+	object, err := dwarfcfa.Open(path)
 	if err != nil {
 		log.Fatal(err)
 	}
-	table, report, err := dwarfcfa.BuildTable(o, dwarfcfa.BuildOptions{})
+	defer object.Close()
+	table, report, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(len(table.Ranges), "ranges,", report.Lost, "FDEs lost")
-	if r, ok := table.Lookup(0x3010); ok {
-		row := table.Rows[r.Row]
-		fmt.Printf("[%#x, %#x): CFA = r%d%+d\n", uint64(r.Start), uint64(r.End), row.CFA.Reg, row.CFA.Offset)
-	}
-	pc := dwarfcfa.Addr(0x3200)
-	if err := dwarfcfa.DumpTable(os.Stdout, table, &pc); err != nil {
+	fmt.Println(report.Source, report.Lost, "FDEs lost")
+
+	file, err := elf.Open(path)
+	if err != nil {
 		log.Fatal(err)
+	}
+	defer file.Close()
+	if r, ok := table.Lookup(dwarfcfa.Addr(file.Entry)); ok {
+		fmt.Println(table.RowText(r.Row))
 	}
 	// Output:
-	// 2 ranges, 0 FDEs lost
-	// [0x3000, 0x3100): CFA = r7+16
-	// 0000000000003200..0000000000003210 1     rsp+16 rbp=c-16 ra=c-8 signal
+	// .eh_frame 0 FDEs lost
+	// end of stack
 }

@@ -3,7 +3,7 @@
 package ehelf_test
 
 import (
-	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,17 +12,18 @@ import (
 	"path/filepath"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/compile"
+	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/ehelf"
-	"github.com/ehasm/ehasm/elfout"
-	"github.com/ehasm/ehasm/internal/testing/elfouttest"
 )
 
 // A walk over a stack of which a copy is at hand, as in a perf recording.
 func Example() {
-	dir, object, eh := exampleFiles()
+	const path = "/bin/sh" // the program or library whose frames are walked
+	dir, eh, functions := exampleFile(path)
 	defer os.RemoveAll(dir)
 
-	file, err := os.Open(object) // the program or library whose frames are walked
+	file, err := os.Open(path)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -35,25 +36,25 @@ func Example() {
 
 	const bias = 0x7f0000000000 // where the object is loaded
 	const sp = 0x7ffd00001000
-	// Each function of this object saves rbp above its return address.
+	// Three functions were called, each as the first instruction of the one before; the last caller is in another object.
 	var stack []byte
-	for _, word := range []uint64{bias + 0x1200, 1, bias + 0x1300, 2, 0x401000, 3} {
+	for _, word := range []uint64{bias + functions[1] + 1, bias + functions[2] + 1, 0x401000} {
 		stack = binary.LittleEndian.AppendUint64(stack, word)
 	}
 	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1} // Exact: the pc is where the thread was stopped
-	regs.Reg[abi.RIP], regs.Reg[abi.RSP] = bias+0x1100, sp
+	regs.Reg[abi.RIP], regs.Reg[abi.RSP] = bias+functions[0], sp
 
 	pcs := make([]uint64, 64)
 	n := o.Walk(&regs, &ehelf.Memory{Lo: sp, Bytes: stack}, bias, pcs)
-	fmt.Printf("%#x\n", pcs[:n])
-	fmt.Println(regs.Status) // 0x401000 is in another object
+	fmt.Println(n, pcs[0] == bias+functions[1]+1, pcs[1] == bias+functions[2]+1, pcs[2] == 0x401000)
+	fmt.Println(regs.Status)
 	// Output:
-	// [0x7f0000001200 0x7f0000001300 0x401000]
+	// 3 true true true
 	// no unwind information
 }
 
 func ExampleOpenFor() {
-	dir, _, eh := exampleFiles()
+	dir, eh, _ := exampleFile("/bin/sh")
 	defer os.RemoveAll(dir)
 	other, err := os.Open("/proc/self/exe")
 	if err != nil {
@@ -65,30 +66,32 @@ func ExampleOpenFor() {
 	// Output: true
 }
 
-// exampleFiles writes an object and its eh_elf, which ehasm build would make.
-func exampleFiles() (dir, object, eh string) {
-	dir, err := os.MkdirTemp("", "ehelf")
+// exampleFile writes an object's eh_elf, as ehasm build does, and returns addresses of functions.
+func exampleFile(path string) (dir, eh string, functions []uint64) {
+	object, err := dwarfcfa.Open(path)
 	if err != nil {
 		log.Fatal(err)
 	}
-	object, eh = filepath.Join(dir, "libtiny.so"), filepath.Join(dir, "libtiny.so"+abi.Suffix)
-	lib, err := elfout.New(elfouttest.Tiny(), elfout.Source{Name: "libtiny.so", BuildID: []byte{1}, FileSize: 1})
+	defer object.Close()
+	table, err := compile.NewTable(context.Background(), object, compile.Options{}, compile.Target{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	part, err := abi.ReadPart(bytes.NewReader(lib.Bytes()), 0, 64) // ehasm build takes the unwind tables
-	if err != nil {
-		log.Fatal(err)
-	}
-	source := elfout.Source{Name: "libtiny.so", BuildID: lib.BuildID(), FileSize: 1, Content: abi.Content{part}}
-	image, err := elfout.New(elfouttest.Tiny(), source)
-	if err != nil {
-		log.Fatal(err)
-	}
-	for path, b := range map[string][]byte{object: lib.Bytes(), eh: image.Bytes()} {
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			log.Fatal(err)
+	for _, r := range table.Ranges {
+		if table.RowText(r.Row) == "rsp+8 ra=c-8" { // as at a function's first instruction
+			functions = append(functions, uint64(r.Start))
 		}
 	}
-	return dir, object, eh
+	made, err := table.Compile(context.Background(), compile.Identify(object, compile.Options{}, compile.Target{}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if dir, err = os.MkdirTemp("", "ehelf"); err != nil {
+		log.Fatal(err)
+	}
+	eh = filepath.Join(dir, filepath.Base(path)+abi.Suffix)
+	if err := os.WriteFile(eh, made.Image.Bytes(), 0o600); err != nil {
+		log.Fatal(err)
+	}
+	return dir, eh, functions
 }

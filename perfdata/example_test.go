@@ -1,23 +1,21 @@
 package perfdata_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log"
 	"os"
 
-	"github.com/ehasm/ehasm/internal/testing/perfdatatest"
 	"github.com/ehasm/ehasm/perfdata"
 )
 
-// What a recording holds, in the order of time. perfdata.Open reads a file; a recording
-// made for the example takes its place.
+// What a recording holds, in the order of time.
 func Example() {
-	r, err := perfdata.NewReader(bytes.NewReader(exampleRecording()), perfdata.Options{})
+	r, err := perfdata.Open("testdata/example.perf.data", perfdata.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
+	defer r.Close()
 	for r.Next() {
 		switch rec := r.Record().(type) { // valid until Next is called again
 		case *perfdata.Comm:
@@ -37,29 +35,14 @@ func Example() {
 	// 11 at 0x400123: cycles, 8 bytes of stack
 }
 
-func exampleRecording() []byte {
-	sampled := perfdata.SampleIdentifier | perfdata.SampleIP | perfdata.SampleTID | perfdata.SampleTime |
-		perfdata.SamplePeriod | perfdata.SampleRegsUser | perfdata.SampleStackUser
-	b := &perfdatatest.Builder{Attrs: []perfdatatest.Attr{
-		{Name: "cycles", SampleType: uint64(sampled), RegsUser: 1 << 8, StackUser: 16, IDs: []uint64{5}},
-	}}
-	id := perfdatatest.ID{PID: 10, TID: 11, Time: 100, ID: 5}
-	b.Comm(id, "prog", true)
-	id.Time = 110
-	b.Mmap2(id, 0x400000, 0x1000, 0, "/bin/prog")
-	b.Add(perfdatatest.Record(9, 2, uint64(5), uint64(0x400123), int32(10), int32(11), uint64(120), uint64(1),
-		uint64(2), uint64(0x400123), // registers
-		uint64(16), "stackstackstack!", uint64(8)))
-	return b.File()
-}
-
 // A recording without copies of stacks. The call chain is what an unwinder makes of
 // the registers and the copy; here, of the first register alone.
 func ExampleChainWriter() {
-	r, err := perfdata.NewReader(bytes.NewReader(exampleRecording()), perfdata.Options{Own: true})
+	r, err := perfdata.Open("testdata/example.perf.data", perfdata.Options{Own: true})
 	if err != nil {
 		log.Fatal(err)
 	}
+	defer r.Close()
 	out, err := os.CreateTemp("", "chains")
 	if err != nil {
 		log.Fatal(err)

@@ -10,14 +10,13 @@ import (
 	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
-	"github.com/ehasm/ehasm/internal/testing/rowtest"
 	"github.com/ehasm/ehasm/prove"
 )
 
 // A file is proven against its table, and refused for another: nothing of it runs.
 func Example() {
 	table := &dwarfcfa.Table{
-		Rows:   []dwarfcfa.Row{rowtest.Row(abi.RSP, 8)},
+		Rows:   []dwarfcfa.Row{entryRow(8)},
 		Exprs:  make([]dwarfcfa.Expr, 1),
 		Ranges: []dwarfcfa.Range{{Start: 0x1000, End: 0x1200, Row: 0}},
 	}
@@ -36,10 +35,25 @@ func Example() {
 	result, err := prove.Image(file.Bytes(), table)
 	fmt.Println(err, "for", result.Rows, "heads of rows")
 
-	table.Rows[0] = rowtest.Row(abi.RSP, 16)
+	table.Rows[0] = entryRow(16)
 	_, err = prove.Image(file.Bytes(), table)
 	fmt.Println(errors.Is(err, prove.ErrNotProven))
 	// Output:
 	// <nil> for 2 heads of rows
 	// true
+}
+
+// entryRow is the row at the start of a function: the CFA is rsp+offset, the return address lies below it, and
+// callee-saved registers are the caller's.
+func entryRow(offset int64) dwarfcfa.Row {
+	row := dwarfcfa.Row{CFA: dwarfcfa.CFARule{Kind: dwarfcfa.CFARegOffset, Reg: abi.RSP, Offset: offset}}
+	for i := range row.Regs {
+		row.Regs[i].Kind = dwarfcfa.RuleUndefined
+	}
+	for _, reg := range []int{abi.RBX, abi.RBP, abi.R12, abi.R13, abi.R14, abi.R15} {
+		row.Regs[reg].Kind = dwarfcfa.RuleSameValue
+	}
+	row.Regs[abi.RSP] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleValOffset}
+	row.Regs[abi.RIP] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -8}
+	return row
 }

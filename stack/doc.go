@@ -83,8 +83,11 @@ type Thread struct {
 // Frame is a named frame of a stack.
 type Frame struct {
 	// PC is the return address. In the first frame, and in one that a signal interrupted, it is the next instruction.
-	PC       uint64
-	Function string // demangled; "": it has no symbol
+	PC uint64
+	// Function is the demangled name of the function. Without a symbol it is the object's name and the function's
+	// start in it, as "sleep+0x6420", if unwind information tells that (NoSymbol is set then), else "".
+	Function string
+	NoSymbol bool
 	Offset   uint64 // of PC from the function's start, in bytes
 	Object   string // name of the file that is mapped at PC; for other memory the kernel's name
 	File     string // of the source; "": not known

@@ -119,7 +119,9 @@ func (opt Options) read(ctx context.Context, live bool, vdso func() ([]byte, err
 func (th *Thread) name(cache *symbolize.Cache, t *Target) {
 	th.Frames = make([]Frame, len(th.PCs))
 	for i, f := range cache.Backtrace(t.Maps, t.PID, th.PCs) {
-		th.Frames[i] = Frame{PC: th.PCs[i], Function: f.Name, Offset: f.OffsetOf(th.PCs[i]), Object: f.DSO, File: f.File, Line: f.Line}
+		th.Frames[i] = Frame{
+			PC: th.PCs[i], Function: f.Name, NoSymbol: f.NoSymbol, Offset: f.OffsetOf(th.PCs[i]), Object: f.DSO, File: f.File, Line: f.Line,
+		}
 		for _, in := range f.Inlined {
 			th.Frames[i].Inlined = append(th.Frames[i].Inlined, Inlined{in.Name, in.File, in.Line})
 		}

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -234,4 +235,30 @@ func TestReadKeepsNothing(t *testing.T) {
 	const reads, most = 20, 4 << 20 // a process of libc alone takes 1 MB
 	first := heap(1)
 	assert.Less(t, heap(reads)-first, int64(most))
+}
+
+// TestNoSymbol: functions of a program without symbols are named by the object and where they start.
+func TestNoSymbol(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "sleep")
+	out, err := exec.Command("strip", "-o", program, "/bin/sleep").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	cmd := exec.Command(program, "1000")
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	var named int
+	require.Eventually(t, func() bool {
+		target, err := stack.ReadProcess(t.Context(), cmd.Process.Pid, stack.Options{})
+		require.NoError(t, err)
+		for _, f := range target.Threads[0].Frames {
+			if f.NoSymbol {
+				named++
+				assert.Regexp(t, `^sleep\+0x[0-9a-f]+$`, f.Function)
+				assert.Equal(t, program, f.Object)
+			}
+		}
+		return named > 0
+	}, time.Minute, 10*time.Millisecond)
 }

@@ -3,72 +3,91 @@
 package unwind_test
 
 import (
+	"bytes"
+	"context"
+	"debug/elf"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"log"
-	"os"
 	"path/filepath"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/compile"
+	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/ehelf"
-	"github.com/ehasm/ehasm/internal/testing/unwindtest"
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// A stack through a program and a library of a process whose mappings, registers and
-// stack were recorded.
+// A stack of a process whose mappings, registers and stack were recorded.
 func Example() {
-	dir, err := os.MkdirTemp("", "unwind")
+	// eh_elfs are made when objects are first needed.
+	objects := unwind.NewObjects(unwind.Options{Compile: exampleCompile})
+	defer objects.Close()
+	const program = "/bin/sh"
+	file, err := elf.Open(program)
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
-	prog, lib := filepath.Join(dir, "prog"), filepath.Join(dir, "lib.so")
-	exampleFiles(prog, lib)
+	defer file.Close()
 
-	// Compile makes an eh_elf when an object is first needed.
-	objects := unwind.NewObjects(unwind.Options{Compile: unwindtest.Compile})
-	defer objects.Close()
 	processes := unwind.NewProcesses()
-	const pid, base = 10, 0x7f0000000000
-	processes.Map(pid, 0x401000, 0x1000, 0x1000, objects.Object(prog, nil))
-	processes.Map(pid, base+0x3000, 0x1000, 0x2000, objects.Object(lib, nil))
-
-	const sp = 0x7ffd00001000
-	var stack []byte // each function saves rbp above its return address
-	for _, word := range []uint64{1, 0x401050, 2, 0x401010} {
-		stack = binary.LittleEndian.AppendUint64(stack, word)
+	const pid, base = 10, 0x550000000000
+	for _, p := range file.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
+			processes.Map(pid, base+p.Vaddr&^0xfff, p.Memsz, p.Off&^0xfff, objects.Object(program, nil))
+		}
 	}
+	maps := processes.Process(pid).Maps()
+
+	// The program's first function, called by code that its start-up code called.
+	const sp = 0x7ffd00001000
+	stack := binary.LittleEndian.AppendUint64(nil, base+file.Entry+1)
 	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
-	regs.Reg[abi.RIP], regs.Reg[abi.RSP] = base+0x3010, sp
+	regs.Reg[abi.RIP], regs.Reg[abi.RSP] = base+exampleFunction(program), sp
 
 	var walker unwind.Walker // one for each goroutine
 	pcs := make([]uint64, 64)
-	n, cause, _ := walker.Walk(processes.Process(pid).Maps(), &regs, &ehelf.Memory{Lo: sp, Bytes: stack}, pcs)
+	n, cause, _ := walker.Walk(maps, &regs, &ehelf.Memory{Lo: sp, Bytes: stack}, pcs)
 	for _, pc := range pcs[:n] {
-		m := processes.Process(pid).Maps().Find(pc)
-		fmt.Printf("%#x %s\n", pc, filepath.Base(m.Object.Name))
+		fmt.Println(filepath.Base(maps.Find(pc).Object.Name), pc == base+file.Entry+1)
 	}
 	fmt.Println(cause)
 	// Output:
-	// 0x7f0000003010 lib.so
-	// 0x401050 prog
-	// 0x401010 prog
+	// sh false
+	// sh true
 	// outermost frame
 }
 
-// exampleFiles writes a program and a library with unwind tables.
-func exampleFiles(prog, lib string) {
-	for path, e := range map[string]*unwindtest.ELF{
-		prog: {Off: 0x1000, VAddr: 0x401000, Size: 0x1000, Funcs: []unwindtest.Func{
-			{Name: "_start", Addr: 0x401000, Size: 0x40, Kind: unwindtest.Outermost},
-			{Name: "main", Addr: 0x401040, Size: 0x40},
-		}},
-		lib: {Off: 0x2000, VAddr: 0x3000, Size: 0x1000,
-			Funcs: []unwindtest.Func{{Name: "work", Addr: 0x3000, Size: 0x100}}},
-	} {
-		if err := os.WriteFile(path, e.Bytes(), 0o600); err != nil {
-			log.Fatal(err)
+// exampleCompile makes the eh_elf of an object.
+func exampleCompile(name string, file io.ReaderAt, size int64) ([]byte, error) {
+	object, err := dwarfcfa.NewObject(name, file, size)
+	if err != nil {
+		return nil, err
+	}
+	made, err := compile.Object(context.Background(), object, compile.Options{}, compile.Target{Transient: true})
+	if err != nil {
+		return nil, err
+	}
+	return bytes.Clone(made.Image.Bytes()), nil
+}
+
+// exampleFunction returns the address of an instruction that is the first one of a function.
+func exampleFunction(path string) uint64 {
+	object, err := dwarfcfa.Open(path)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer object.Close()
+	table, _, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, r := range table.Ranges {
+		if table.RowText(r.Row) == "rsp+8 ra=c-8" {
+			return uint64(r.Start)
 		}
 	}
+	log.Fatal("no function")
+	return 0
 }

@@ -7,13 +7,12 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/testing/rowtest"
 )
 
 // Two rows of a function of two pages become two blocks, both on the fast path.
 func Example() {
 	table := &dwarfcfa.Table{
-		Rows:   []dwarfcfa.Row{rowtest.Row(abi.RSP, 8), rowtest.Row(abi.RSP, 16, abi.RBP)},
+		Rows:   []dwarfcfa.Row{entryRow(8), entryRow(16)},
 		Exprs:  make([]dwarfcfa.Expr, 1),
 		Ranges: []dwarfcfa.Range{{Start: 0x1000, End: 0x1010, Row: 0}, {Start: 0x1010, End: 0x1200, Row: 1}},
 	}
@@ -28,5 +27,20 @@ func Example() {
 		}
 	}
 	fmt.Println(fast, "rows on the fast path,", len(p.Tails), "tails")
-	// Output: 2 rows on the fast path, 2 tails
+	// Output: 2 rows on the fast path, 1 tails
+}
+
+// entryRow is the row at the start of a function: the CFA is rsp+offset, the return address lies below it, and
+// callee-saved registers are the caller's.
+func entryRow(offset int64) dwarfcfa.Row {
+	row := dwarfcfa.Row{CFA: dwarfcfa.CFARule{Kind: dwarfcfa.CFARegOffset, Reg: abi.RSP, Offset: offset}}
+	for i := range row.Regs {
+		row.Regs[i].Kind = dwarfcfa.RuleUndefined
+	}
+	for _, reg := range []int{abi.RBX, abi.RBP, abi.R12, abi.R13, abi.R14, abi.R15} {
+		row.Regs[reg].Kind = dwarfcfa.RuleSameValue
+	}
+	row.Regs[abi.RSP] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleValOffset}
+	row.Regs[abi.RIP] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -8}
+	return row
 }
