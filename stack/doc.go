@@ -61,6 +61,14 @@ type Target struct {
 	Notes   []string // a line about each problem, such as a core that was cut short
 }
 
+// named takes the mappings, which say what threads are named after.
+func (t *Target) named(maps *unwind.Maps) {
+	t.Maps, t.Comm = maps, maps.Name(t.Comm)
+	for i := range t.Threads {
+		t.Threads[i].Comm = maps.Name(t.Threads[i].Comm)
+	}
+}
+
 // Thread is a thread with its stack.
 type Thread struct {
 	TID   int32

@@ -112,7 +112,7 @@ func (l *Live) take(ctx context.Context, consistent bool) (*Target, error) {
 		l.takeAll(t, stops)
 	}
 	slices.SortStableFunc(t.Threads, func(a, b Thread) int { return int(a.TID) - int(b.TID) })
-	t.Maps = l.maps
+	t.named(l.maps)
 	return t, nil
 }
 

@@ -1,8 +1,10 @@
 package unwind
 
 import (
+	"path"
 	"slices"
 	"sort"
+	"strings"
 )
 
 // Mapping is the executable mapping of a part of an object's file: run-time
@@ -35,6 +37,28 @@ func (m *Maps) Find(addr uint64) *Mapping {
 
 // All returns the mappings, ascending. The caller must not change them.
 func (m *Maps) All() []Mapping { return m.list }
+
+// Name returns the name of a thread that the kernel calls comm: where that is the loader's, as it is after a command such as
+// ld.so ./program, the program's.
+func (m *Maps) Name(comm string) string {
+	const most = 15 // bytes, TASK_COMM_LEN of the kernel without the last; gcore has one more
+	o := m.program()
+	if o == nil || comm != path.Base(o.interp) && (len(comm) < most || !strings.HasPrefix(path.Base(o.interp), comm)) {
+		return comm
+	}
+	name := path.Base(o.Name)
+	return name[:min(len(name), most)]
+}
+
+// program returns the first program that is mapped, or nil.
+func (m *Maps) program() *Object {
+	for _, x := range m.list {
+		if x.Object.find(); x.Object.interp != "" {
+			return x.Object
+		}
+	}
+	return nil
+}
 
 // insert cuts [start, end) out of the mappings, and puts add there if it is not
 // nil; list is changed in place.

@@ -212,6 +212,8 @@ type Object struct {
 	loads     []segment   // the executable ones first, see Bias
 	entry     uint64      // link-time; 0: none
 	table     bool        // it has an index of unwind information, maybe an empty one
+	loader    bool        // it loads programs: it asks for no loader, and is not static
+	interp    string      // the loader that it asks for, if it is a program
 	fileErr   error       // why there is no file; nil: there is one
 	plt       plt
 	codeParts codeParts
@@ -492,7 +494,16 @@ func (o *Object) readHeaders(r io.ReaderAt) (err error) {
 	o.buildID, o.entry = id, f.Entry
 	o.table = f.Section(".eh_frame_hdr") != nil
 	o.loads = nil
+	tags, _ := elffile.Dynamic(f) // none: static, or damaged
+	o.loader = len(tags) > 0 && elf.DynFlag1(tags[elf.DT_FLAGS_1])&elf.DF_1_PIE == 0
 	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			o.loader = false
+			if tags[elf.DT_SONAME] == 0 { // libc.so.6 has both
+				b, _ := io.ReadAll(io.LimitReader(p.Open(), page))
+				o.interp = string(bytes.TrimRight(b, "\x00"))
+			}
+		}
 		if p.Type == elf.PT_LOAD {
 			o.loads = append(o.loads, segment{p.Off, p.Filesz, p.Vaddr, p.Flags&elf.PF_X != 0})
 		}

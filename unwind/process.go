@@ -23,8 +23,32 @@ type Process struct {
 	program *Object // see Program
 }
 
-// Program returns the executable: the first file that was mapped since the last exec, or nil if that is not known.
-func (p *Process) Program() *Object { return p.program }
+// Program returns the executable, or nil if that is not known. It is the file that was mapped first, or if that is a dynamic
+// loader that was run as a command, the program that it has loaded.
+func (p *Process) Program() *Object {
+	if p.loads() {
+		if o := p.maps.program(); o != nil {
+			return o
+		}
+	}
+	return p.program
+}
+
+// loads reports whether the process runs a loader.
+func (p *Process) loads() bool {
+	if p.program != nil {
+		p.program.find()
+	}
+	return p.program != nil && p.program.loader
+}
+
+// Name is Maps.Name of the current mappings, without a look at others where the process runs no loader.
+func (p *Process) Name(comm string) string {
+	if p.loads() {
+		return p.maps.Name(comm)
+	}
+	return comm
+}
 
 // Maps returns the current mappings; later events do not change the result.
 func (p *Process) Maps() *Maps {

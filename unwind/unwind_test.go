@@ -1,13 +1,18 @@
 package unwind
 
 import (
+	"debug/elf"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -213,6 +218,34 @@ func TestResolve(t *testing.T) {
 	assert.True(t, ok)
 	assert.Equal(t, uint64(0x7fff00002000-0x3000), bias)
 	assert.ErrorIs(t, objects.Object(VDSOName, nil).Ready(), fs.ErrNotExist)
+}
+
+// TestRunByLoader: a program that ld.so was told to run is the process's program, and threads are named after it, unless they
+// have another name.
+func TestRunByLoader(t *testing.T) {
+	file, err := elf.Open("/bin/sh")
+	require.NoError(t, err)
+	defer file.Close()
+	at := slices.IndexFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
+	require.NotEqual(t, -1, at)
+	b, err := io.ReadAll(file.Progs[at].Open())
+	require.NoError(t, err)
+	interp := strings.TrimRight(string(b), "\x00")
+	libc, err := exec.Command("gcc", "-print-file-name=libc.so.6").Output()
+	require.NoError(t, err)
+	objects := NewObjects(Options{})
+	for run, want := range map[string]string{interp: "sh", "/bin/sh": "ld-linux-x86-64", "/no/file": "ld-linux-x86-64"} {
+		ps := NewProcesses()
+		for i, name := range []string{run, strings.TrimSpace(string(libc)), "/bin/sh", interp} {
+			ps.Map(1, uint64(i+1)<<20, 1<<12, 0, objects.Object(name, nil))
+		}
+		p := ps.Process(1)
+		assert.Equal(t, map[bool]string{true: "/bin/sh", false: run}[run == interp], p.Program().Name)
+		assert.Equal(t, want, p.Name("ld-linux-x86-64"), run)
+		assert.Equal(t, "sh", p.Maps().Name("ld-linux-x86-64."), "gcore's form")
+		assert.Equal(t, "worker", p.Name("worker"))
+		assert.Equal(t, "ld", p.Name("ld"))
+	}
 }
 
 func TestProcesses(t *testing.T) {

@@ -322,11 +322,11 @@ func (run *runner) foreseeKernel(s *sample) {
 	run.names.ForeseeKernel()
 }
 
-// comm returns the name of a sample's thread, as in perf.
+// comm returns the name of a sample's thread, as in perf, but of a program that a loader was told to run that one's.
 func (run *runner) comm(s *perfdata.Sample) string {
 	switch comm := run.procs.Comm(s.TID); {
 	case comm != "":
-		return comm
+		return run.procs.Process(s.PID).Name(comm)
 	case s.TID == 0:
 		return "swapper"
 	}
