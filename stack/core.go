@@ -333,10 +333,8 @@ func (c *Core) Use(path string, objects *unwind.Objects) error {
 // Target takes the stacks of the core's threads, in its order: Linux writes the thread that crashed first.
 func (c *Core) Target(ctx context.Context, opt Options) (*Target, error) {
 	t := c.target()
-	processes := unwind.NewProcesses()
-	placeAll(processes, t.PID, c.all, func(m *procfs.Mapping) *unwind.Object { return c.object(opt.Objects, m) },
-		func(addr uint64, b []byte) int { return c.read(b, addr) })
-	t.named(processes.Process(t.PID).Maps())
+	t.named(placeAll(c.all, func(m *procfs.Mapping) *unwind.Object { return c.object(opt.Objects, m) },
+		func(addr uint64, b []byte) int { return c.read(b, addr) }))
 	t.Notes = append(t.Notes, c.unchecked(t.Maps)...)
 	// Stacks lie apart, so threads that ask for more than the core has several times share memory, as no real ones do.
 	read := budget{c.read, leastBudget + 4*c.size}

@@ -31,10 +31,9 @@ const (
 // Live takes the stacks of processes, as often as the caller wants. It keeps what it has read of their files. Only one
 // goroutine at a time may use it.
 type Live struct {
-	files     *mapped.Files
-	walker    *walker
-	processes *unwind.Processes
-	want      map[int32][]part // by thread: the parts that its last walk needed
+	files  *mapped.Files
+	walker *walker
+	want   map[int32][]part // by thread: the parts that its last walk needed
 	space
 }
 
@@ -51,7 +50,7 @@ const mostOpen = 256
 
 // NewLive returns a Live.
 func NewLive(opt Options) *Live {
-	return &Live{files: mapped.NewFiles(opt.Objects, mostOpen), walker: newWalker(&opt), processes: unwind.NewProcesses(), want: make(map[int32][]part)}
+	return &Live{files: mapped.NewFiles(opt.Objects, mostOpen), walker: newWalker(&opt), want: make(map[int32][]part)}
 }
 
 // Close closes the files that were kept open. After it, objects cannot be opened.
@@ -68,7 +67,6 @@ func (l *Live) Take(ctx context.Context, pid int32, consistent bool) (t *Target,
 // enter makes pid the process whose stacks are taken.
 func (l *Live) enter(pid int32) {
 	if pid != l.pid {
-		l.processes.Forget(l.pid)
 		l.space = space{pid: pid}
 		clear(l.want)
 	}
@@ -131,10 +129,8 @@ func (l *Live) readMaps() error {
 	l.list, l.read = list, askNoServer(of, list, readProcess(of))
 	from := &mapped.Process{PID: l.pid, Read: func(addr uint64, b []byte) int { return l.read(b, addr) }}
 	ids := buildIDs(list, l.read)
-	l.processes.Clear(l.pid)
 	object := func(m *procfs.Mapping) *unwind.Object { return l.files.Mapped(from, m, ids[fileOf(m)]) }
-	placeAll(l.processes, l.pid, list, object, from.Read)
-	l.maps = l.processes.Process(l.pid).Maps()
+	l.maps = placeAll(list, object, from.Read)
 	return nil
 }
 

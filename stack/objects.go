@@ -26,7 +26,8 @@ func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // placeAll maps the code of a process. list has all mappings, ascending.
-func placeAll(to *unwind.Processes, pid int32, list []procfs.Mapping, object func(*procfs.Mapping) *unwind.Object, read func(addr uint64, b []byte) int) {
+func placeAll(list []procfs.Mapping, object func(*procfs.Mapping) *unwind.Object, read func(addr uint64, b []byte) int) *unwind.Maps {
+	var space unwind.Space
 	for i, m := range list {
 		if !m.Exec {
 			continue
@@ -37,8 +38,9 @@ func placeAll(to *unwind.Processes, pid int32, list []procfs.Mapping, object fun
 				o, offset = file, at
 			}
 		}
-		to.Map(pid, m.Start, m.End-m.Start, offset, o)
+		space.Map(m.Start, m.End-m.Start, offset, o)
 	}
+	return space.Maps()
 }
 
 // fileID tells mapped files apart that have one name: memfds, and files that were removed.

@@ -35,10 +35,10 @@ func Example() {
 	const pid, base = 10, 0x550000000000
 	for _, p := range file.Progs {
 		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
-			processes.Map(pid, base+p.Vaddr&^0xfff, p.Memsz, p.Off&^0xfff, objects.Object(program, nil))
+			processes.Space(pid).Map(base+p.Vaddr&^0xfff, p.Memsz, p.Off&^0xfff, objects.Object(program, nil))
 		}
 	}
-	maps := processes.Process(pid).Maps()
+	maps := processes.Space(pid).Maps()
 
 	// The program's first function, called by code that its start-up code called.
 	const sp = 0x7ffd00001000

@@ -85,7 +85,7 @@ func testWhereFramePointers(t *testing.T, ps *Processes, objects *Objects) {
 			regs, mem := start(pc), stack(0x401010)
 			regs.Reg[abi.RBP] = mem.Lo
 			w := Walker{FramePointers: c.pointers}
-			n, cause, _ := w.Walk(ps.Process(1).Maps(), regs, mem, pcs[:])
+			n, cause, _ := w.Walk(ps.Space(1).Maps(), regs, mem, pcs[:])
 			assert.Equal(t, c.ends[i], cause, "%v %#x", c.pointers, pc)
 			assert.Equal(t, w.Guessed, uint64(n-1))
 		}
@@ -98,13 +98,13 @@ func testWhereFramePointers(t *testing.T, ps *Processes, objects *Objects) {
 		path := filepath.Join(t.TempDir(), "made.so")
 		require.NoError(t, os.WriteFile(path, made.Bytes(), 0o666))
 		at := 0x30000 + 0x1000*uint64(i)
-		ps.Map(1, at, 0x1000, 0x1000, objects.Object(path, nil))
+		ps.Space(1).Map(at, 0x1000, 0x1000, objects.Object(path, nil))
 		for _, pointers := range []FramePointers{Always, Gaps, Never} {
 			var pcs [10]uint64
 			regs, mem := start(at+8), stack(0x401010)
 			regs.Reg[abi.RBP] = mem.Lo
 			w := Walker{FramePointers: pointers}
-			_, cause, _ := w.Walk(ps.Process(1).Maps(), regs, mem, pcs[:])
+			_, cause, _ := w.Walk(ps.Space(1).Maps(), regs, mem, pcs[:])
 			want := NoObject
 			if pointers == Always || pointers == Gaps && hdr {
 				want = OutermostGuessed
@@ -153,7 +153,7 @@ func testCallerSaved(t *testing.T, maps *Maps) {
 // TestEndOfChain: rows lead to no code behind a frame with which the chain of frame pointers ends.
 func TestEndOfChain(t *testing.T) {
 	ps, _, _ := world(t, Options{})
-	maps := ps.Process(1).Maps()
+	maps := ps.Space(1).Maps()
 	for _, c := range []struct {
 		saved, caller uint64 // the frame that rbp points to
 		pointers      FramePointers
@@ -181,8 +181,8 @@ func TestInvented(t *testing.T) {
 	for name, opt := range map[string]Options{"compiled": {}, "on demand": onDemand(math.MaxInt64)} {
 		t.Run(name, func(t *testing.T) {
 			ps, objects, _ := world(t, opt)
-			ps.Map(1, 0x10000, 0x1000, 0x10000, objects.Object("//anon", nil))
-			maps := ps.Process(1).Maps()
+			ps.Space(1).Map(0x10000, 0x1000, 0x10000, objects.Object("//anon", nil))
+			maps := ps.Space(1).Maps()
 			const gap = 0x401f00 // code without a row
 			for _, c := range []struct {
 				name    string
@@ -290,7 +290,7 @@ last: nop
 	ps := NewProcesses()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
-			ps.Map(1, p.Vaddr, p.Filesz, p.Off, objects.Object(path, nil))
+			ps.Space(1).Map(p.Vaddr, p.Filesz, p.Off, objects.Object(path, nil))
 		}
 	}
 	words := func(w ...uint64) *ehelf.Memory {
@@ -305,7 +305,7 @@ last: nop
 		regs.Reg[abi.RBP] = rbp
 		var w Walker
 		var pcs [5]uint64
-		n, cause, _ := w.Walk(ps.Process(1).Maps(), regs, mem, pcs[:])
+		n, cause, _ := w.Walk(ps.Space(1).Maps(), regs, mem, pcs[:])
 		assert.Len(t, w.Guesses, 1)
 		return pcs[:n], cause
 	}
@@ -370,7 +370,7 @@ func (g *scanning) Scan(regs *abi.Regs, _ *ehelf.Memory, _ func(uint64) bool) ab
 // TestFramed: the stack is not searched for a caller if rbp points to a frame, even where its return address follows no call.
 func TestFramed(t *testing.T) {
 	ps, objects, _ := world(t, Options{})
-	ps.Map(1, 0x10000, 0x1000, 0x10000, objects.Object("//anon", nil))
+	ps.Space(1).Map(0x10000, 0x1000, 0x10000, objects.Object("//anon", nil))
 	for _, c := range []struct {
 		name  string
 		rbp   uint64 // from rsp on
@@ -378,11 +378,11 @@ func TestFramed(t *testing.T) {
 		scans int
 	}{{"frame", 0, 0x10100, 0}, {"no code above", 0, 0x99999, 1}, {"not on the stack", 1 << 40, 0x10100, 1}, {"below rsp", ^uint64(7), 0x10100, 1}} {
 		made := &scanning{}
-		ps.Process(1).SetGenerated(made)
+		ps.Space(1).SetGenerated(made)
 		regs, mem := start(0x10010), stack(c.word)
 		regs.Reg[abi.RBP] = regs.Reg[abi.RSP] + c.rbp
 		var pcs [10]uint64
-		new(Walker).Walk(ps.Process(1).Maps(), regs, mem, pcs[:])
+		new(Walker).Walk(ps.Space(1).Maps(), regs, mem, pcs[:])
 		assert.Equal(t, c.scans, made.scans, c.name)
 	}
 }

@@ -22,7 +22,6 @@ func (m *Mapping) FileOffset(addr uint64) uint64 { return addr - m.Start + m.Off
 // immutable; the zero value is an empty address space.
 type Maps struct {
 	list []Mapping // ascending, disjoint
-	id   uint32    // unique among those of one Processes
 	made Generated // nil: nothing is known of code that lies in no file
 }
 

@@ -85,7 +85,7 @@ func TestPLTWithoutRows(t *testing.T) {
 	ps := NewProcesses()
 	for _, p := range exe.Progs {
 		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
-			ps.Map(1, p.Vaddr, p.Memsz, p.Off, objects.Object(path, nil))
+			ps.Space(1).Map(p.Vaddr, p.Memsz, p.Off, objects.Object(path, nil))
 		}
 	}
 	walker := Walker{FramePointers: Never}
@@ -93,7 +93,7 @@ func TestPLTWithoutRows(t *testing.T) {
 		mem := &ehelf.Memory{Lo: 0x7ffc0000, Bytes: make([]byte, 64)}
 		binary.LittleEndian.PutUint64(mem.Bytes[cfa-8:], main+1)
 		var pcs [2]uint64
-		n, cause, _ := walker.Walk(ps.Process(1).Maps(), start(pc), mem, pcs[:])
+		n, cause, _ := walker.Walk(ps.Space(1).Maps(), start(pc), mem, pcs[:])
 		return cause, pcs[:n]
 	}
 	f, err := os.Open(path)

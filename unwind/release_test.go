@@ -21,7 +21,7 @@ func TestRelease(t *testing.T) {
 		"both": onDemand(100)} {
 		t.Run(name, func(t *testing.T) {
 			ps, objects, dir := world(t, opt)
-			maps := ps.Process(1).Maps()
+			maps := ps.Space(1).Maps()
 			want := walks(maps)
 			lib := objects.All()[1]
 			for range 3 {
@@ -50,15 +50,13 @@ func TestRelease(t *testing.T) {
 	t.Run("walker", func(t *testing.T) {
 		ps, objects, _ := world(t, Options{})
 		var w Walker
-		maps := ps.Process(1).Maps()
+		maps := ps.Space(1).Maps()
 		w.view(maps)
 		w.Forget(func(o *Object) bool { return o == objects.All()[1] })
-		for _, v := range w.views {
-			assert.Nil(t, v)
-		}
+		assert.Empty(t, w.views)
 		w.view(maps)
 		w.Forget(func(*Object) bool { return false })
-		assert.NotNil(t, w.views[maps.id%viewCount])
+		assert.NotNil(t, w.views[maps])
 	})
 	t.Run("being compiled", func(t *testing.T) {
 		opt := onDemand(1)
@@ -69,7 +67,7 @@ func TestRelease(t *testing.T) {
 			return unwindtest.Compile(name, file, size)
 		}
 		ps, objects, _ := world(t, opt)
-		walks(ps.Process(1).Maps())
+		walks(ps.Space(1).Maps())
 		<-begun
 		for _, o := range objects.All() {
 			o.Release(nil)

@@ -71,7 +71,7 @@ func TestSignals(t *testing.T) {
 			var walker Walker
 			var pcs [4]uint64
 			regs := now.regs()
-			n, cause, _ := walker.Walk(ps.Process(1).Maps(), regs, mem, pcs[:3])
+			n, cause, _ := walker.Walk(ps.Space(1).Maps(), regs, mem, pcs[:3])
 			require.Equal(t, Full, cause)
 			require.Equal(t, 3, n)
 			assert.Equal(t, now.regs().Reg[abi.RIP], pcs[0])
@@ -88,7 +88,7 @@ func TestSignals(t *testing.T) {
 			if name != "glibc" {
 				assert.Equal(t, want.Reg, regs.Reg)
 			}
-			n, _, _ = walker.Walk(ps.Process(1).Maps(), now.regs(), mem, pcs[:])
+			n, _, _ = walker.Walk(ps.Space(1).Maps(), now.regs(), mem, pcs[:])
 			require.Equal(t, 4, n)
 			assert.Equal(t, "main", function(t, f, pcs[3]-bias))
 			assert.Zero(t, walker.Guessed)
@@ -96,7 +96,7 @@ func TestSignals(t *testing.T) {
 			// A copy of the stack that ends in the signal's frame.
 			at := interruptedAt(t, mem, &interrupted)
 			for _, size := range []int{at - 1, at - 17*8, at - 17*8 - 39, at - 17*8 - 40} {
-				n, cause, _ = walker.Walk(ps.Process(1).Maps(), now.regs(),
+				n, cause, _ = walker.Walk(ps.Space(1).Maps(), now.regs(),
 					&ehelf.Memory{Lo: mem.Lo, Bytes: mem.Bytes[:size]}, pcs[:])
 				assert.Equal(t, 2, n)
 				assert.Equal(t, Unreadable, cause)
@@ -130,7 +130,7 @@ func mapAll(t *testing.T, ps *Processes, objects *Objects, maps, program string)
 			require.NoError(t, err)
 		}
 		o := objects.Object(fields[5], nil)
-		ps.Map(1, n[0], n[1]-n[0], n[2], o)
+		ps.Space(1).Map(n[0], n[1]-n[0], n[2], o)
 		if fields[5] == program {
 			var ok bool
 			bias, ok = o.Bias(&Mapping{Start: n[0], End: n[1], Offset: n[2]})
@@ -179,7 +179,7 @@ func TestSignalOfGo(t *testing.T) {
 	ps := NewProcesses()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
-			ps.Map(1, p.Vaddr, p.Memsz, p.Off, objects.Object(path, nil))
+			ps.Space(1).Map(p.Vaddr, p.Memsz, p.Off, objects.Object(path, nil))
 		}
 	}
 	mem := &ehelf.Memory{Lo: 0x7ffc0000, Bytes: make([]byte, 1024)}
@@ -197,7 +197,7 @@ func TestSignalOfGo(t *testing.T) {
 	regs := start(sigreturn)
 	regs.Exact = 0
 	var walker Walker
-	n, cause, _ := walker.Walk(ps.Process(1).Maps(), regs, mem, pcs[:])
+	n, cause, _ := walker.Walk(ps.Space(1).Maps(), regs, mem, pcs[:])
 	assert.Equal(t, []uint64{sigreturn, main}, pcs[:n])
 	assert.Equal(t, Unreadable, cause, "what was interrupted has another stack")
 	assert.Equal(t, uint64(1000+abi.RBX), regs.Reg[abi.RBX])

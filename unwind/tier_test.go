@@ -65,8 +65,8 @@ func walks(m *Maps) []string {
 func TestTiers(t *testing.T) {
 	maps := func(opt Options) (*Maps, *Objects) {
 		ps, objects, _ := world(t, opt)
-		ps.Map(1, 0x10000, 0x1000, 0x10000, objects.Object("//anon", nil))
-		return ps.Process(1).Maps(), objects
+		ps.Space(1).Map(0x10000, 0x1000, 0x10000, objects.Object("//anon", nil))
+		return ps.Space(1).Maps(), objects
 	}
 	compiled, _ := maps(Options{})
 	want := walks(compiled)
@@ -151,7 +151,7 @@ func TestPrepare(t *testing.T) {
 		return image, nil, err
 	}, Compile: func(string, io.ReaderAt, int64) ([]byte, error) { panic("there is an eh_elf") }}
 	ps, objects, _ := world(t, opt)
-	walks(ps.Process(1).Maps())
+	walks(ps.Space(1).Maps())
 	o := objects.All()[1]
 	assert.NotNil(t, o.code.Load())
 	assert.True(t, o.SignalFrame(0x3200))
@@ -177,10 +177,10 @@ func TestPrepare(t *testing.T) {
 func TestNoCompile(t *testing.T) {
 	opt := onDemand(1)
 	ps, _, _ := world(t, opt)
-	want := walks(ps.Process(1).Maps())
+	want := walks(ps.Space(1).Maps())
 	opt.Compile = nil
 	ps, objects, _ := world(t, opt)
-	assert.Equal(t, want, walks(ps.Process(1).Maps()))
+	assert.Equal(t, want, walks(ps.Space(1).Maps()))
 	for _, o := range objects.All() {
 		o.compile(o.round) // as step would in the background
 		assert.Nil(t, o.code.Load())

@@ -54,8 +54,8 @@ func world(t *testing.T, opt Options) (*Processes, *Objects, string) {
 	objects := NewObjects(opt)
 	t.Cleanup(func() { assert.NoError(t, objects.Close()) })
 	ps := NewProcesses()
-	ps.Map(1, 0x401000, 0x1000, 0x1000, objects.Object(filepath.Join(dir, "prog"), prog.BuildID))
-	ps.Map(1, libBase+0x3000, 0x1000, 0x2000, objects.Object(filepath.Join(dir, "lib.so"), nil))
+	ps.Space(1).Map(0x401000, 0x1000, 0x1000, objects.Object(filepath.Join(dir, "prog"), prog.BuildID))
+	ps.Space(1).Map(libBase+0x3000, 0x1000, 0x2000, objects.Object(filepath.Join(dir, "lib.so"), nil))
 	return ps, objects, dir
 }
 
@@ -86,10 +86,10 @@ func TestWalk(t *testing.T) {
 func testWalk(t *testing.T, opt Options) {
 	ps, objects, _ := world(t, opt)
 	anon := objects.Object("//anon", nil)
-	ps.Map(1, 0x10000, 0x1000, 0x10000, anon)
+	ps.Space(1).Map(0x10000, 0x1000, 0x10000, anon)
 	missing := objects.Object("/nonexistent/x.so", nil)
-	ps.Map(1, 0x20000, 0x1000, 0, missing)
-	maps := ps.Process(1).Maps()
+	ps.Space(1).Map(0x20000, 0x1000, 0, missing)
+	maps := ps.Space(1).Maps()
 	var walker Walker
 	for _, c := range []struct {
 		name   string
@@ -237,9 +237,9 @@ func TestRunByLoader(t *testing.T) {
 	for run, want := range map[string]string{interp: "sh", "/bin/sh": "ld-linux-x86-64", "/no/file": "ld-linux-x86-64"} {
 		ps := NewProcesses()
 		for i, name := range []string{run, strings.TrimSpace(string(libc)), "/bin/sh", interp} {
-			ps.Map(1, uint64(i+1)<<20, 1<<12, 0, objects.Object(name, nil))
+			ps.Space(1).Map(uint64(i+1)<<20, 1<<12, 0, objects.Object(name, nil))
 		}
-		p := ps.Process(1)
+		p := ps.Space(1)
 		assert.Equal(t, map[bool]string{true: "/bin/sh", false: run}[run == interp], p.Program().Name)
 		assert.Equal(t, want, p.Name("ld-linux-x86-64"), run)
 		assert.Equal(t, "sh", p.Maps().Name("ld-linux-x86-64."), "gcore's form")
@@ -253,26 +253,26 @@ func TestProcesses(t *testing.T) {
 	a, b := objects.Object("/a", nil), objects.Object("/b", nil)
 	ps := NewProcesses()
 	at := func(pid int32, addr uint64) string {
-		if m := ps.Process(pid).Maps().Find(addr); m != nil {
+		if m := ps.Space(pid).Maps().Find(addr); m != nil {
 			return fmt.Sprintf("%s+%#x", m.Object.Name, m.FileOffset(addr))
 		}
 		return "-"
 	}
 	ps.SetComm(1, 1, "sh", false)
-	ps.Map(1, 0x1000, 0x3000, 0, a)
-	before := ps.Process(1).Maps()
+	ps.Space(1).Map(0x1000, 0x3000, 0, a)
+	before := ps.Space(1).Maps()
 	ps.Fork(2, 2, 1, 1)
-	ps.Map(1, 0x2000, 0x1000, 0x7000, b)
+	ps.Space(1).Map(0x2000, 0x1000, 0x7000, b)
 	assert.Equal(t, []string{"/a+0x0", "/b+0x7000", "/a+0x2000", "-"},
 		[]string{at(1, 0x1000), at(1, 0x2000), at(1, 0x3000), at(1, 0x4000)})
 	assert.Equal(t, "/a+0x1000", at(2, 0x2000), "the child has the mappings of the fork")
 	assert.Equal(t, "/a", before.Find(0x2000).Object.Name, "what was handed out does not change")
-	ps.Map(2, 0x1800, 0x100, 0, nil)
+	ps.Space(2).Map(0x1800, 0x100, 0, nil)
 	assert.Equal(t, []string{"/a+0x7ff", "-", "/a+0x900"}, []string{at(2, 0x17ff), at(2, 0x1800), at(2, 0x1900)})
 	assert.Equal(t, "sh", ps.Comm(2))
 	ps.SetComm(2, 2, "prog", true)
 	assert.Equal(t, "-", at(2, 0x1000), "exec empties the address space")
-	ps.Map(2, 0x9000, 0x1000, 0, b)
+	ps.Space(2).Map(0x9000, 0x1000, 0, b)
 	ps.Fork(2, 3, 2, 2)
 	assert.Equal(t, "prog", ps.Comm(3))
 	ps.Fork(2, 3, 2, 99)
@@ -327,13 +327,13 @@ func deepProgram(t testing.TB, depth int) (*Maps, *ehelf.Memory) {
 	objects := NewObjects(Options{Compile: unwindtest.Compile})
 	t.Cleanup(func() { objects.Close() })
 	ps := NewProcesses()
-	ps.Map(1, 0x401000, 0x1000, 0x1000, objects.Object(filepath.Join(dir, "prog"), nil))
+	ps.Space(1).Map(0x401000, 0x1000, 0x1000, objects.Object(filepath.Join(dir, "prog"), nil))
 	returns := make([]uint64, depth)
 	for i := range returns {
 		returns[i] = 0x401050
 	}
 	returns[depth-1] = 0x401010
-	return ps.Process(1).Maps(), stack(returns...)
+	return ps.Space(1).Maps(), stack(returns...)
 }
 
 // TestAllocations has what Walk is given on the goroutine's stack.

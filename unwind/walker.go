@@ -1,6 +1,7 @@
 package unwind
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -30,7 +31,8 @@ type Walker struct {
 	// be called more than once for an object.
 	OnObject func(*Object)
 
-	views [viewCount]*view
+	views map[*Maps]*view
+	last  *view // of views
 }
 
 // viewCount is the number of address spaces that a Walker remembers.
@@ -60,26 +62,43 @@ const (
 )
 
 func (w *Walker) view(m *Maps) *view {
-	place := &w.views[m.id%viewCount]
-	if v := *place; v != nil && v.maps == m {
-		return v
+	if w.last != nil && w.last.maps == m {
+		return w.last
+	}
+	v := w.views[m]
+	if v == nil {
+		v = w.newView(m)
+	}
+	w.last = v
+	return v
+}
+
+// newView makes the view of maps. If there are too many, any other one goes.
+func (w *Walker) newView(m *Maps) *view {
+	if w.views == nil {
+		w.views = make(map[*Maps]*view)
+	}
+	for other := range w.views {
+		if len(w.views) < viewCount {
+			break
+		}
+		delete(w.views, other)
 	}
 	v := &view{maps: m, state: make([]spanState, len(m.list)), bias: make([]uint64, len(m.list))}
 	for i := range m.list {
 		v.spans.Add(m.list[i].Start, m.list[i].End)
 	}
-	*place = v
+	w.views[m] = v
 	return v
 }
 
 // Forget makes the Walker drop what it knows of address spaces with any of these objects, before they
 // are released.
 func (w *Walker) Forget(which func(*Object) bool) {
-	for i, v := range w.views {
-		if v != nil && slices.ContainsFunc(v.maps.list, func(m Mapping) bool { return which(m.Object) }) {
-			w.views[i] = nil
-		}
-	}
+	maps.DeleteFunc(w.views, func(m *Maps, _ *view) bool {
+		return slices.ContainsFunc(m.list, func(m Mapping) bool { return which(m.Object) })
+	})
+	w.last = nil
 }
 
 // ask prepares the object of the span i, see Object.Ready.

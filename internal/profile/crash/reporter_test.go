@@ -26,8 +26,8 @@ func TestPlain(t *testing.T) {
 	objects := unwind.NewObjects(unwind.Options{})
 	defer objects.Close()
 	processes := unwind.NewProcesses()
-	processes.Map(pid, 0x1000, 0x1000, 0, objects.Object(procfs.AnonName, nil))
-	c := &crashed{target: &stack.Target{PID: pid, Maps: processes.Process(pid).Maps(), Threads: []stack.Thread{{TID: pid, PCs: []uint64{0x1234}}}}}
+	processes.Space(pid).Map(0x1000, 0x1000, 0, objects.Object(procfs.AnonName, nil))
+	c := &crashed{target: &stack.Target{PID: pid, Maps: processes.Space(pid).Maps(), Threads: []stack.Thread{{TID: pid, PCs: []uint64{0x1234}}}}}
 	for _, json := range []bool{false, true} {
 		var out bytes.Buffer
 		require.NoError(t, c.plain().write(&out, json, symbolize.Options{Addresses: true}))
@@ -106,10 +106,10 @@ func TestLongNames(t *testing.T) {
 	target := &stack.Target{PID: pid}
 	for i := range n {
 		start := uint64(i+1) << 12
-		processes.Map(pid, start, 1<<12, 0, objects.Object(fmt.Sprint("/", strings.Repeat("x", 4000), i), nil))
+		processes.Space(pid).Map(start, 1<<12, 0, objects.Object(fmt.Sprint("/", strings.Repeat("x", 4000), i), nil))
 		target.Threads = append(target.Threads, stack.Thread{TID: int32(i), PCs: []uint64{start, start + 1, start + 2}})
 	}
-	target.Maps = processes.Process(pid).Maps()
+	target.Maps = processes.Space(pid).Maps()
 	var out bytes.Buffer
 	require.NoError(t, (&crashed{target: target}).write(&out, true, symbolize.Options{Addresses: true}))
 	var report jsonReport

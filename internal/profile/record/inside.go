@@ -32,7 +32,6 @@ type Inside struct {
 	region  *region
 	began   time.Time
 	tracker *tracker
-	spaces  *unwind.Processes
 	known   map[spaceKey]*unwind.Maps
 	text    map[spaceKey][]byte        // of mappings, in the order of chunks
 	seen    map[uint64]map[uint64]bool // chunks that were looked at, by window
@@ -48,7 +47,7 @@ func NewInside(opt InsideOptions) (*Inside, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Inside{opt: opt, region: r, began: time.Now(), tracker: newTracker(opt.Objects), spaces: unwind.NewProcesses(),
+	return &Inside{opt: opt, region: r, began: time.Now(), tracker: newTracker(opt.Objects),
 		known: make(map[spaceKey]*unwind.Maps), text: make(map[spaceKey][]byte), seen: make(map[uint64]map[uint64]bool)}, nil
 }
 
@@ -124,16 +123,16 @@ const mostText = 16 << 20
 
 // mappings makes an address space of the text of /proc/PID/maps.
 func (in *Inside) mappings(pid int32, text []byte) *unwind.Maps {
-	space := int32(in.tracker.newSpace())
+	var space unwind.Space
 	for line := range strings.Lines(string(text)) {
 		m, ok := procfs.ParseMapping(strings.TrimSuffix(line, "\n"))
 		if !ok || !m.Exec || m.End > userEnd {
 			continue
 		}
 		o := in.tracker.Mapped(in.tracker.origin(pid), &m, nil)
-		in.spaces.Map(space, m.Start, m.End-m.Start, m.Offset, o)
+		space.Map(m.Start, m.End-m.Start, m.Offset, o)
 	}
-	return in.spaces.Process(space).Maps()
+	return space.Maps()
 }
 
 // InsideCounts holds what an Inside counts besides stacks, over all processes.

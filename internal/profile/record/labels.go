@@ -53,7 +53,7 @@ func (l *labeler) number(t *tracker, pid, tid int32, cpu, space uint32) uint32 {
 		where.cpu = cpu
 	}
 	if l.want.Any(labels.Executable | labels.BuildID) {
-		where.program = t.all.Process(pid).Program()
+		where.program = t.process(pid).Program()
 	}
 	id, ok := l.origins[where]
 	if !ok {
@@ -64,7 +64,7 @@ func (l *labeler) number(t *tracker, pid, tid int32, cpu, space uint32) uint32 {
 }
 
 func (l *labeler) add(t *tracker, pid, tid int32, cpu uint32) uint32 {
-	o := labels.Origin{PID: pid, TID: tid, CPU: cpu, Program: t.all.Process(pid).Program(), Host: l.host}
+	o := labels.Origin{PID: pid, TID: tid, CPU: cpu, Program: t.process(pid).Program(), Host: l.host}
 	if l.want.Any(labels.Cgroup | labels.Container) {
 		o.Cgroup = t.cgroup(pid)
 	}

@@ -95,7 +95,7 @@ func TestFloods(t *testing.T) {
 	before := len(maps.All())
 	for i := range uint64(4 * manyMappings) {
 		tr.place(self, 1<<40+i<<13, 1<<12, 1<<40+i<<13, anon)
-		require.LessOrEqual(t, tr.all.Process(self).Len(), max(manyMappings, 2*before)+1)
+		require.LessOrEqual(t, len(tr.process(self).All()), max(manyMappings, 2*before)+1)
 	}
 	sampled, maps = tr.sampled(self)
 	assert.NotEqual(t, space, sampled.space)
@@ -141,9 +141,9 @@ func codeOfSelf(t *testing.T) uint64 {
 func TestTable(t *testing.T) {
 	objects := unwind.NewObjects(unwind.Options{})
 	ps := unwind.NewProcesses()
-	ps.Map(7, 0x1000, 0x1000, 0x4000, objects.Object("/a", nil))
-	ps.Map(7, 0x8000, 0x1000, 0, objects.Object("//anon", nil))
-	maps := ps.Process(7).Maps()
+	ps.Space(7).Map(0x1000, 0x1000, 0x4000, objects.Object("/a", nil))
+	ps.Space(7).Map(0x8000, 0x1000, 0, objects.Object("//anon", nil))
+	maps := ps.Space(7).Maps()
 	table := newTable()
 	add := func(kernel, user []uint64) uint32 {
 		h := table.hash(append(append([]uint64{uint64(len(kernel))}, kernel...), user...))
@@ -210,10 +210,10 @@ func TestPack(t *testing.T) {
 	ps := unwind.NewProcesses()
 	for pid := range int32(2) { // at other addresses
 		at := uint64(pid+1) << 20
-		ps.Map(pid, 1<<40+at, 0x1000, 0x3000, file)
-		ps.Map(pid, 1<<40+at+0x1000, 0x1000, 0x5000, file)
-		ps.Map(pid, 1<<40+at+0x2000, 0x1000, at, jit)
-		maps := ps.Process(pid).Maps()
+		ps.Space(pid).Map(1<<40+at, 0x1000, 0x3000, file)
+		ps.Space(pid).Map(1<<40+at+0x1000, 0x1000, 0x5000, file)
+		ps.Space(pid).Map(1<<40+at+0x2000, 0x1000, at, jit)
+		maps := ps.Space(pid).Maps()
 		for i := range 100 {
 			user := []uint64{1<<40 + at + rnd.Uint64N(0x3000), 1<<40 + at + rnd.Uint64N(0x3000), rnd.Uint64N(8)}
 			id := table.insert(hash{uint64(pid), uint64(i)}, Stack{PID: pid}, maps, user[:1], user, []int{i % 2})

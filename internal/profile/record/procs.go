@@ -22,8 +22,8 @@ import (
 // process is an address space, with what the table of stacks needs from it.
 // Addresses mean the same code as long as space is the same.
 type process struct {
+	unwind.Space
 	space       uint32
-	maps        *unwind.Maps // as of the last change; nil: to be asked for
 	sampledMaps *unwind.Maps // of the last sample; nil: no sample of this space yet
 	known       bool         // its mappings are: it was seen to begin, or they were read
 	exited      bool
@@ -46,7 +46,6 @@ type thread struct {
 type tracker struct {
 	mappedFiles
 	exits
-	all       *unwind.Processes
 	processes map[int32]*process
 	threads   map[int32]*thread
 	spaces    uint32
@@ -93,7 +92,7 @@ const (
 )
 
 func newTracker(objects *unwind.Objects) *tracker {
-	return &tracker{mappedFiles: newMappedFiles(objects), all: unwind.NewProcesses(), processes: make(map[int32]*process),
+	return &tracker{mappedFiles: newMappedFiles(objects), processes: make(map[int32]*process),
 		threads: make(map[int32]*thread), commIDs: make(map[string]uint32)}
 }
 
@@ -154,15 +153,8 @@ func (t *tracker) sampled(pid int32) (*process, *unwind.Maps) {
 		t.readProcess(pid)
 		p.known = true // or not to be had
 	}
-	if p.maps == nil {
-		space := t.all.Process(pid)
-		if p.code != nil {
-			space.SetGenerated(p.code)
-		}
-		p.maps = space.Maps()
-	}
-	p.sampledMaps = p.maps
-	return p, p.maps
+	p.sampledMaps = p.Maps()
+	return p, p.sampledMaps
 }
 
 // comm is PERF_RECORD_COMM.
@@ -179,7 +171,6 @@ func (t *tracker) comm(r *perfdata.Comm) {
 	}
 	th.outer = outer{}
 	t.forgetCode(r.PID)
-	t.all.SetComm(r.PID, r.TID, name, true)
 	t.processes[r.PID] = &process{space: t.newSpace(), known: true, parent: t.process(r.PID).parent}
 }
 
@@ -204,12 +195,11 @@ func (t *tracker) task(r *perfdata.Task) {
 		t.readProcess(r.PPID)
 		parent.known = true
 	}
-	t.all.Fork(r.PID, r.TID, r.PPID, r.PTID)
-	parent.maps = nil // Fork shares them
 	t.forgetCode(r.PID)
-	child := &process{space: t.newSpace(), known: true, parent: r.PPID, texts: slices.Clip(parent.texts)}
+	child := &process{Space: parent.Fork(), space: t.newSpace(), known: true, parent: r.PPID, texts: slices.Clip(parent.texts)}
 	if parent.code != nil {
 		child.code = parent.code.Fork(memoryOf(r.PID))
+		child.SetGenerated(child.code)
 	}
 	t.processes[r.PID] = child
 }
@@ -233,7 +223,8 @@ func (t *tracker) generate(p *process, pid int32, start, size uint64, o *unwind.
 		return
 	}
 	if p.code == nil {
-		p.code, p.maps = &jit.Code{Read: memoryOf(pid), Limits: t.made}, nil
+		p.code = &jit.Code{Read: memoryOf(pid), Limits: t.made}
+		p.SetGenerated(p.code)
 		t.places.See(pid)
 	}
 	if dump {
@@ -246,7 +237,6 @@ func (t *tracker) generate(p *process, pid int32, start, size uint64, o *unwind.
 func (t *tracker) exit(pid, tid int32) {
 	t.gone = append(t.gone, tid)
 	if pid == tid {
-		t.all.Exit(pid, tid)
 		if p := t.processes[pid]; p != nil {
 			p.exited = true
 			p.code.Close()
@@ -316,13 +306,10 @@ func (t *tracker) place(pid int32, start, size, offset uint64, o *unwind.Object)
 			p.texts = append(p.texts, unwind.Mapping{Start: start, End: start + size, Offset: offset, Object: o})
 		}
 	}
-	if p.maps != nil {
-		if m := p.maps.Find(start); m != nil && o != nil && m.Object == o && m.End >= start+size && m.FileOffset(start) == offset {
-			return
-		}
+	if m := p.Find(start); m != nil && o != nil && m.Object == o && m.End >= start+size && m.FileOffset(start) == offset {
+		return
 	}
-	t.all.Map(pid, start, size, offset, o)
-	p.maps = nil
+	p.Map(start, size, offset, o)
 	defer t.trimMappings(pid, p)
 	if p.sampledMaps == nil {
 		return
@@ -337,7 +324,7 @@ func (t *tracker) place(pid int32, start, size, offset uint64, o *unwind.Object)
 
 // trimMappings reads the mappings of a process again if there are very many: most of them have gone.
 func (t *tracker) trimMappings(pid int32, p *process) {
-	n := t.all.Process(pid).Len()
+	n := len(p.All())
 	if n < max(manyMappings, 2*p.listed) {
 		return
 	}
@@ -347,15 +334,15 @@ func (t *tracker) trimMappings(pid int32, p *process) {
 		return
 	}
 	of := t.origin(pid)
-	t.all.Clear(pid)
-	p.space, p.maps, p.sampledMaps = t.newSpace(), nil, nil // the addresses of some may come to mean something else
+	p.Clear()
+	p.space, p.sampledMaps = t.newSpace(), nil // the addresses of some may come to mean something else
 	for i, m := range list {
 		if m.Exec {
 			o, offset := t.listed(of, list, i)
-			t.all.Map(pid, m.Start, m.End-m.Start, offset, o)
+			p.Map(m.Start, m.End-m.Start, offset, o)
 		}
 	}
-	p.listed = t.all.Process(pid).Len()
+	p.listed = len(p.All())
 }
 
 // origin says where the files of a process are.

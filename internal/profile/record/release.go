@@ -181,11 +181,11 @@ func rootDevice() uint64 {
 // mappedNow returns the objects that processes have mapped.
 func (t *tracker) mappedNow() map[*unwind.Object]bool {
 	mapped := make(map[*unwind.Object]bool)
-	for pid, p := range t.processes {
+	for _, p := range t.processes {
 		if p.exited && !p.lingers {
 			continue
 		}
-		for _, m := range t.all.Process(pid).All() {
+		for _, m := range p.All() {
 			mapped[m.Object] = true
 		}
 	}
@@ -220,7 +220,6 @@ func (t *tracker) drop(id int32) {
 	t.forgetCode(id)
 	delete(t.threads, id)
 	delete(t.processes, id)
-	t.all.Forget(id)
 }
 
 // dropFile forgets an object whose file is about to be closed.

@@ -23,7 +23,7 @@ func (s *Session) sample(r *perfdata.Sample, raw []byte, next *ahead) {
 	s.pace.sampled(r.CPU, r.Time)
 	th := s.tracker.thread(r.PID, r.TID)
 	p, maps := s.tracker.sampled(r.PID)
-	stack := Stack{Comm: s.tracker.commID(s.tracker.all.Process(r.PID).Name(th.comm)), PID: r.PID, End: stackfmt.NoUserStack,
+	stack := Stack{Comm: s.tracker.commID(p.Name(th.comm)), PID: r.PID, End: stackfmt.NoUserStack,
 		Labels: s.labeler.number(s.tracker, r.PID, r.TID, r.CPU, p.space), Event: s.numbers[r.ID]}
 	s.kernel = chainPart(s.kernel[:0], r, perfdata.ModeKernel)
 	var user frameStack
@@ -44,7 +44,7 @@ func (s *Session) sample(r *perfdata.Sample, raw []byte, next *ahead) {
 		}
 	}
 	if s.opt.Samples {
-		s.part.mains[r.PID] = s.tracker.all.Process(r.PID).Name(s.tracker.thread(r.PID, r.PID).comm)
+		s.part.mains[r.PID] = p.Name(s.tracker.thread(r.PID, r.PID).comm)
 	}
 	if w := s.opt.Raw; w != nil && w.Chains {
 		w.chained(r, raw, s.instructions(maps, user.pcs))

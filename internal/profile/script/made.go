@@ -55,6 +55,6 @@ func (run *runner) task(r *perfdata.Task) {
 		return
 	}
 	if code := run.made.fork(r.PID, r.PPID); code != nil {
-		run.procs.Process(r.PID).SetGenerated(code)
+		run.procs.Space(r.PID).SetGenerated(code)
 	}
 }

@@ -292,9 +292,9 @@ func (run *runner) mapped(r *perfdata.Mmap) {
 		}
 	}
 	if object != nil && jit.IsDump(object.Name) {
-		run.procs.Process(r.PID).SetGenerated(run.made.add(run.opt.Names.Places.Dump(r.PID, object.Name)))
+		run.procs.Space(r.PID).SetGenerated(run.made.add(run.opt.Names.Places.Dump(r.PID, object.Name)))
 	}
-	run.procs.Map(r.PID, r.Addr, r.Len, r.PgOff, object)
+	run.procs.Space(r.PID).Map(r.Addr, r.Len, r.PgOff, object)
 }
 
 // followKernel takes what a mapping says about the kernel.
@@ -326,7 +326,7 @@ func (run *runner) foreseeKernel(s *sample) {
 func (run *runner) comm(s *perfdata.Sample) string {
 	switch comm := run.procs.Comm(s.TID); {
 	case comm != "":
-		return run.procs.Process(s.PID).Name(comm)
+		return run.procs.Space(s.PID).Name(comm)
 	case s.TID == 0:
 		return "swapper"
 	}
@@ -342,7 +342,7 @@ func (run *runner) add(b *batch, s *perfdata.Sample, comm string) {
 	if s.Event.SampleType&perfdata.SamplePeriod == 0 {
 		j.period = s.Event.PeriodOrFreq // as in perf: those of perf record -c have no field for it
 	}
-	process := run.procs.Process(s.PID)
+	process := run.procs.Space(s.PID)
 	j.maps, j.labels, j.made = process.Maps(), run.labelsOf(s, process.Program()), run.kernelCode.now()
 	if !run.opt.NoChains {
 		j.chain = b.addWords(s.Callchain)

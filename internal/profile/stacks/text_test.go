@@ -15,7 +15,7 @@ import (
 func TestThreadsInStates(t *testing.T) {
 	gs := NewGroups(symbolize.New(symbolize.Options{}).NewCache(nil), true)
 	take := func(threads ...stack.Thread) *stack.Target {
-		target := &stack.Target{PID: 1, Threads: threads, Maps: unwind.NewProcesses().Process(1).Maps()}
+		target := &stack.Target{PID: 1, Threads: threads, Maps: unwind.NewProcesses().Space(1).Maps()}
 		gs.Add(target)
 		return target
 	}
@@ -39,7 +39,7 @@ func TestRepeated(t *testing.T) {
 	}
 	th.PCs = append(th.PCs, 4, 5, 5, 6)
 	gs := NewGroups(symbolize.New(symbolize.Options{}).NewCache(nil), false)
-	target := &stack.Target{PID: 1, Threads: []stack.Thread{th}, Maps: unwind.NewProcesses().Process(1).Maps()}
+	target := &stack.Target{PID: 1, Threads: []stack.Thread{th}, Maps: unwind.NewProcesses().Space(1).Maps()}
 	gs.Add(target)
 	_, text, _ := strings.Cut(string(gs.Text(nil, target, false)), "thread 1:\n")
 	var lines []string

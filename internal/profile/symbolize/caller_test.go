@@ -64,8 +64,8 @@ start_context: nop
 	c := n.NewCache(nil)
 	objects := unwind.NewObjects(unwind.Options{Compile: unwindtest.Compile})
 	ps := unwind.NewProcesses()
-	ps.Map(1, 0x10000, uint64(info.Size()), 0, objects.Object(path, nil))
-	maps := ps.Process(1).Maps()
+	ps.Space(1).Map(0x10000, uint64(info.Size()), 0, objects.Object(path, nil))
+	maps := ps.Space(1).Maps()
 	require.NoError(t, maps.All()[0].Object.Ready())
 	caller := func(pc uint64) *stackfmt.Frame {
 		m := maps.Find(0x10000 + pc - 1)
