@@ -30,12 +30,12 @@ const learnEvery = 64
 
 // fetchNext asks the processor for what is read of the next record of a ring, while this one is handled: another
 // processor has written it. They are taken to be alike.
-func (r *reader) fetchNext(ring int, raw []byte, copied int) {
-	next, size := r.order.After(ring), len(raw)
+func (k *copies) fetchNext(ring int, raw, next []byte) {
+	size := len(raw)
 	if end := size - cacheLine; end > 0 && end < len(next) { // where the kernel says how much of the stack it has copied
 		ehelf.Prefetch(next[end:], cacheLine+headFetched) // and the head of the next but one
 	}
-	if a := &r.ahead[ring]; !a.fetch(next, size, copied) {
+	if a := &k.ahead[ring]; !a.fetch(next, size, k.opt.Copy) {
 		ehelf.Prefetch(next, headFetched+int(min(a.extent, mostFetched)))
 	}
 }

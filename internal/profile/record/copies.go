@@ -2,10 +2,73 @@
 
 package record
 
-import "encoding/binary"
+import (
+	"encoding/binary"
 
-// copies holds how long the kernel's copies of stacks are.
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// copies makes user stacks of what the kernel copies into samples: registers, and a part of the stack. Only here is known
+// how long copies are, and that they may be too short.
 type copies struct {
+	unwinder
+	growth
+	opt      *Options
+	open     *opened
+	ahead    []ahead  // by ring
+	pointers []uint64 // frames that the kernel has found by frame pointer
+}
+
+// newCopies returns the copies of a recording that reads from so many rings.
+func newCopies(opt *Options, op *opened, rings int) copies {
+	return copies{unwinder: newUnwinder(opt), opt: opt, open: op, ahead: make([]ahead, rings)}
+}
+
+// dwarfRegs is the registers of a sample, in the order in which the mask
+// perfevent.RegsUser has them, by their DWARF numbers.
+var dwarfRegs = [...]int{abi.RAX, abi.RBX, abi.RCX, abi.RDX, abi.RSI, abi.RDI, abi.RBP, abi.RSP, abi.RIP,
+	abi.R8, abi.R9, abi.R10, abi.R11, abi.R12, abi.R13, abi.R14, abi.R15}
+
+// stack walks the user stack of a sample.
+func (k *copies) stack(r *perfdata.Sample, ring int, th *thread, maps *unwind.Maps) frameStack {
+	if len(maps.All()) == 0 || len(r.UserRegs.Values) != len(dwarfRegs) {
+		return frameStack{cause: unwind.NoMapping}
+	}
+	c := copied{pid: r.PID, time: r.Time, limit: k.opt.Copy, maps: maps, regs: abi.Regs{Exact: 1}}
+	for i, v := range r.UserRegs.Values {
+		c.regs.Reg[dwarfRegs[i]] = v
+		c.regs.Valid |= 1 << dwarfRegs[i]
+	}
+	c.memory = ehelf.Memory{Lo: c.regs.Reg[abi.RSP], Bytes: r.Stack}
+	long := r.StackSize > uint64(k.opt.Copy)
+	if long {
+		c.limit = k.opt.Grow
+	}
+	f := k.unwinder.walk(&c, th)
+	f.long = long
+	k.pointers = chainPart(k.pointers[:0], r, perfdata.ModeUser)
+	k.unwinder.follow(&c, &f, k.pointers)
+	k.ahead[ring].learn(&c.memory, f.extent(&c), f.pcs)
+	k.walked++
+	if f.cut && !f.whole() && c.full() {
+		k.short++
+	}
+	return f
+}
+
+// size returns how many bytes copies have now.
+func (k *copies) size() int {
+	if k.grown && !k.shrunk {
+		return k.opt.Grow
+	}
+	return k.opt.Copy
+}
+
+// growth decides how long copies are.
+type growth struct {
 	muted   map[uint64]bool // numbers of the events that were replaced by longer copies; nil: none
 	mutedAt uint64
 	walked  uint64 // stacks
@@ -15,36 +78,35 @@ type copies struct {
 	shrunk  bool   // copies are as long as Options.Copy for good
 }
 
-// growCopies switches to longer copies if too many stacks have stayed incomplete, and back to shorter ones
-// for good if samples are lost, since nothing is known of the stack of a lost sample.
-func (s *Session) growCopies() error {
+// grow switches to longer copies if too many stacks have stayed incomplete, and back to shorter ones
+// for good if samples are lost, since nothing is known of the stack of a lost sample. now is of CLOCK_MONOTONIC.
+func (k *copies) grow(now func() (uint64, error)) error {
 	const few, inMany = 2, 400
-	c := &s.copies
-	if c.crowded {
-		c.crowded = false
-		if c.grown && !c.shrunk {
-			c.shrunk, c.muted = true, nil
-			s.open.samples.unmute(s.opt.Event, s.opt.Frequency)
-			return replace(&s.open.long, &s.open.samples)
+	if k.crowded {
+		k.crowded = false
+		if k.grown && !k.shrunk {
+			k.shrunk, k.muted = true, nil
+			k.open.samples.unmute(k.opt.Event, k.opt.Frequency)
+			return replace(&k.open.long, &k.open.samples)
 		}
-		c.grown = true // it never is
-		c.shrunk = true
+		k.grown = true // it never is
+		k.shrunk = true
 	}
-	if c.grown || len(s.open.long.all) == 0 || c.short < few || c.short*inMany < c.walked {
+	if k.grown || len(k.open.long.all) == 0 || k.short < few || k.short*inMany < k.walked {
 		return nil
 	}
-	c.grown = true
-	if err := replace(&s.open.samples, &s.open.long); err != nil {
+	k.grown = true
+	if err := replace(&k.open.samples, &k.open.long); err != nil {
 		return err
 	}
 	var err error
-	c.mutedAt, err = s.clock.now()
-	c.muted = s.open.samples.mute(s.opt.Event)
+	k.mutedAt, err = now()
+	k.muted = k.open.samples.mute(k.opt.Event)
 	return err
 }
 
 // isMuted reports whether a sample is of an event that was replaced before.
-func (c *copies) isMuted(raw []byte, at uint64) bool {
+func (g *growth) isMuted(raw []byte, at uint64) bool {
 	const header = 8 // the event's number follows: see sampleType
-	return c.muted != nil && at > c.mutedAt && c.muted[binary.LittleEndian.Uint64(raw[header:])]
+	return g.muted != nil && at > g.mutedAt && g.muted[binary.LittleEndian.Uint64(raw[header:])]
 }

@@ -60,6 +60,9 @@ func (c *Counts) walked(f *frameStack) {
 	if f.cut {
 		c.Cut++
 	}
+	if f.long {
+		c.Long++
+	}
 	switch f.refill {
 	case completed:
 		c.Completed++

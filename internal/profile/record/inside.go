@@ -32,6 +32,7 @@ type Inside struct {
 	region  *region
 	began   time.Time
 	tracker *tracker
+	comms   comms
 	known   map[spaceKey]*unwind.Maps
 	text    map[spaceKey][]byte        // of mappings, in the order of chunks
 	seen    map[uint64]map[uint64]bool // chunks that were looked at, by window
@@ -239,7 +240,7 @@ func (in *Inside) read(each func(*Stack, *unwind.Maps, *stackHeader, []uint64, [
 	}
 	c.Damaged = in.region.damaged
 	p.Counts.Samples = c.Taken
-	p.Comms = in.tracker.comms
+	p.Comms = in.comms.names
 	return c, nil
 }
 
@@ -264,7 +265,7 @@ func (in *Inside) readWindow(w uint64, c *InsideCounts, p *Profile, each func(*S
 			var ph processHeader
 			ph, b = in.region.process(b)
 			comm, _, _ := bytes.Cut(ph.Comm[:], []byte{0})
-			processes[i] = Stack{Comm: in.tracker.commID(string(comm)), PID: int32(h.PID)}
+			processes[i] = Stack{Comm: in.comms.id(string(comm)), PID: int32(h.PID)}
 			c.add(&ph)
 		}
 		process, ok := processes[h.Process]

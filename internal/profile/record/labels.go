@@ -41,11 +41,11 @@ func (l *labeler) take() [][]stackfmt.Label {
 }
 
 // number returns the number of the labels of a sample; without any wanted, 0.
-func (l *labeler) number(t *tracker, pid, tid int32, cpu, space uint32) uint32 {
+func (l *labeler) number(t *tracker, pid, tid int32, cpu uint32, p *process) uint32 {
 	if l.want == 0 {
 		return 0
 	}
-	where := origin{space: space}
+	where := origin{space: p.space}
 	if l.want.Has(labels.TID) {
 		where.tid = tid
 	}
@@ -53,20 +53,19 @@ func (l *labeler) number(t *tracker, pid, tid int32, cpu, space uint32) uint32 {
 		where.cpu = cpu
 	}
 	if l.want.Any(labels.Executable | labels.BuildID) {
-		where.program = t.process(pid).Program()
+		where.program = p.Program()
 	}
 	id, ok := l.origins[where]
 	if !ok {
-		id = l.add(t, pid, tid, cpu)
+		id = l.add(t, labels.Origin{PID: pid, TID: tid, CPU: cpu, Program: p.Program(), Host: l.host})
 		l.origins[where] = id
 	}
 	return id
 }
 
-func (l *labeler) add(t *tracker, pid, tid int32, cpu uint32) uint32 {
-	o := labels.Origin{PID: pid, TID: tid, CPU: cpu, Program: t.process(pid).Program(), Host: l.host}
+func (l *labeler) add(t *tracker, o labels.Origin) uint32 {
 	if l.want.Any(labels.Cgroup | labels.Container) {
-		o.Cgroup = t.cgroup(pid)
+		o.Cgroup = t.cgroup(o.PID)
 	}
 	o = l.want.Only(o)
 	id, ok := l.numbers[o]

@@ -23,10 +23,10 @@ func TestLabelWithinExec(t *testing.T) {
 	pid := int32(os.Getpid())
 	tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("program"), Exec: true})
 	space := tr.process(pid).space
-	before := l.number(tr, pid, pid, 0, space)
+	before := l.number(tr, pid, pid, 0, tr.process(pid))
 	tr.mapped(&perfdata.Mmap{PID: pid, TID: pid, Addr: 0x1000, Len: 0x1000, Exec: true, Name: []byte("/bin/program")}, &mapped.Found{})
 	assert.Equal(t, space, tr.process(pid).space)
-	after := l.number(tr, pid, pid, 0, space)
+	after := l.number(tr, pid, pid, 0, tr.process(pid))
 	sets := l.take()
 	assert.Empty(t, sets[before])
 	assert.Equal(t, []stackfmt.Label{{Key: "process.executable.name", Value: "program"}}, sets[after])

@@ -83,7 +83,7 @@ func TestMovedCode(t *testing.T) {
 		tr.mapped(&perfdata.Mmap{PID: pid, TID: pid, Addr: file.Start + shift, Len: file.End - file.Start, PgOff: file.Offset, Exec: true,
 			Name: []byte(file.Name), Inode: file.Inode}, &f)
 		tr.mapped(&anon, &mapped.Found{})
-		_, maps := tr.sampled(pid)
+		maps := mapsOf(tr, pid)
 		m := maps.Find(anon.Addr + page)
 		require.NotNil(t, m)
 		assert.Equal(t, moved, m.Object.Name == file.Name)

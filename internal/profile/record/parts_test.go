@@ -42,7 +42,7 @@ func TestSpaces(t *testing.T) {
 	exec := func() {
 		tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("x"), Exec: true})
 	}
-	space := func() uint32 { p, _ := tr.sampled(pid); return p.space }
+	space := func() uint32 { _, p := tr.sampled(pid, pid); return p.space }
 	exec()
 	tr.place(pid, 0x1000, 0x1000, 0, a)
 	first := space()
@@ -50,7 +50,7 @@ func TestSpaces(t *testing.T) {
 	assert.Equal(t, first, space(), "the same again")
 	tr.place(pid, 0x5000, 0x1000, 0, b)
 	assert.Equal(t, first, space(), "where there was nothing")
-	_, maps := tr.sampled(pid)
+	maps := mapsOf(tr, pid)
 	assert.Equal(t, b, maps.Find(0x5800).Object)
 	tr.place(pid, 0x1800, 0x100, 0x800, b)
 	second := space()
@@ -58,17 +58,18 @@ func TestSpaces(t *testing.T) {
 	exec()
 	third := space()
 	assert.NotEqual(t, second, third)
-	_, maps = tr.sampled(pid)
+	maps = mapsOf(tr, pid)
 	assert.Empty(t, maps.All())
 
 	tr.place(pid, 0x1000, 0x1000, 0, a)
 	tr.task(&perfdata.Task{Header: perfdata.Header{Type: perfdata.TypeFork}, PID: pid + 1, TID: pid + 1, PPID: pid,
 		PTID: pid})
-	child, maps := tr.sampled(pid + 1)
+	_, child := tr.sampled(pid+1, pid+1)
+	maps = child.sampledMaps
 	assert.Equal(t, a, maps.Find(0x1000).Object)
 	assert.NotEqual(t, space(), child.space)
 	tr.place(pid, 0x9000, 0x1000, 0, b)
-	_, maps = tr.sampled(pid + 1)
+	maps = mapsOf(tr, pid+1)
 	assert.Nil(t, maps.Find(0x9000))
 	assert.Equal(t, "x", tr.thread(pid+1, pid+1).comm)
 
@@ -90,14 +91,16 @@ func TestFloods(t *testing.T) {
 	needed := objects.Object("/needed", []byte{1, 2})
 	needed.Ready() // there is no such file, but a walk has asked
 	tr.readProcess(self)
-	sampled, maps := tr.sampled(self)
+	_, sampled := tr.sampled(self, self)
+	maps := sampled.sampledMaps
 	space := sampled.space
 	before := len(maps.All())
 	for i := range uint64(4 * manyMappings) {
 		tr.place(self, 1<<40+i<<13, 1<<12, 1<<40+i<<13, anon)
 		require.LessOrEqual(t, len(tr.process(self).All()), max(manyMappings, 2*before)+1)
 	}
-	sampled, maps = tr.sampled(self)
+	_, sampled = tr.sampled(self, self)
+	maps = sampled.sampledMaps
 	assert.NotEqual(t, space, sampled.space)
 	require.NotNil(t, maps.Find(codeOfSelf(t)), "what is still mapped is known")
 
@@ -113,14 +116,6 @@ func TestFloods(t *testing.T) {
 	for _, o := range []*unwind.Object{needed, mapped, dump} {
 		assert.Contains(t, all, o)
 	}
-
-	for i := range 1000 {
-		tr.comm(&perfdata.Comm{PID: self, TID: self, Name: fmt.Appendf(nil, "n%d", i)})
-	}
-	assert.Empty(t, tr.comms, "only those of samples are kept")
-	assert.Zero(t, tr.commID("n999"))
-	assert.Equal(t, []string{"n999"}, tr.takeComms())
-	assert.Zero(t, tr.commID("n0"))
 }
 
 // codeOfSelf returns an address of this process's code.
@@ -279,18 +274,19 @@ func TestGrowShrink(t *testing.T) {
 		perfevent.ThisThread, perfevent.AnyCPU)
 	require.NoError(t, err)
 	defer event.Close()
-	s := &Session{opt: Options{Event: named("cpu-clock"), Frequency: 100},
-		open: &opened{long: stream{all: []*perfevent.Event{event}}}, copies: copies{walked: 100, short: 50}}
-	require.NoError(t, s.growCopies())
-	assert.True(t, s.copies.grown && !s.copies.shrunk)
-	s.copies.crowded = true
-	require.NoError(t, s.growCopies())
-	assert.True(t, s.copies.shrunk && !s.copies.crowded)
-	early := &Session{opt: s.opt, open: s.open, copies: copies{walked: 100, short: 50, crowded: true}}
-	require.NoError(t, early.growCopies())
-	assert.True(t, early.copies.shrunk)
-	early.copies.short = 90
-	require.NoError(t, early.growCopies())
+	opt, op := &Options{Event: named("cpu-clock"), Frequency: 100}, &opened{long: stream{all: []*perfevent.Event{event}}}
+	clock := newClock()
+	k := copies{opt: opt, open: op, growth: growth{walked: 100, short: 50}}
+	require.NoError(t, k.grow(clock.now))
+	assert.True(t, k.grown && !k.shrunk)
+	k.crowded = true
+	require.NoError(t, k.grow(clock.now))
+	assert.True(t, k.shrunk && !k.crowded)
+	early := copies{opt: opt, open: op, growth: growth{walked: 100, short: 50, crowded: true}}
+	require.NoError(t, early.grow(clock.now))
+	assert.True(t, early.shrunk)
+	early.short = 90
+	require.NoError(t, early.grow(clock.now))
 }
 
 // TestPriority: the reader goes first while it runs, if it may, and not after.
@@ -319,4 +315,10 @@ func TestPriority(t *testing.T) {
 	after, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 	require.NoError(t, err)
 	assert.Equal(t, before, after)
+}
+
+// mapsOf returns what a process has mapped at this moment.
+func mapsOf(t *tracker, pid int32) *unwind.Maps {
+	_, p := t.sampled(pid, pid)
+	return p.sampledMaps
 }

@@ -49,8 +49,6 @@ type tracker struct {
 	processes map[int32]*process
 	threads   map[int32]*thread
 	spaces    uint32
-	comms     []string // of the samples since the last Take
-	commIDs   map[string]uint32
 	onMap     func(pid int32, m procfs.Mapping, buildID []byte) // called for mappings read from /proc; may be nil
 	onComm    func(pid, tid int32, comm string)
 }
@@ -93,24 +91,7 @@ const (
 
 func newTracker(objects *unwind.Objects) *tracker {
 	return &tracker{mappedFiles: newMappedFiles(objects), processes: make(map[int32]*process),
-		threads: make(map[int32]*thread), commIDs: make(map[string]uint32)}
-}
-
-// takeComms returns the names since the last call.
-func (t *tracker) takeComms() []string {
-	list := t.comms
-	t.comms, t.commIDs = nil, make(map[string]uint32)
-	return list
-}
-
-func (t *tracker) commID(name string) uint32 {
-	id, ok := t.commIDs[name]
-	if !ok {
-		id = uint32(len(t.comms))
-		t.comms = append(t.comms, name)
-		t.commIDs[name] = id
-	}
-	return id
+		threads: make(map[int32]*thread)}
 }
 
 func (t *tracker) newSpace() uint32 {
@@ -146,15 +127,16 @@ func (t *tracker) thread(pid, tid int32) *thread {
 	return th
 }
 
-// sampled returns the address space of a process at this moment.
-func (t *tracker) sampled(pid int32) (*process, *unwind.Maps) {
+// sampled returns a thread, and its process with what it has mapped at this moment in sampledMaps.
+func (t *tracker) sampled(pid, tid int32) (*thread, *process) {
+	th := t.thread(pid, tid)
 	p := t.process(pid)
 	if !p.known {
 		t.readProcess(pid)
 		p.known = true // or not to be had
 	}
 	p.sampledMaps = p.Maps()
-	return p, p.sampledMaps
+	return th, p
 }
 
 // comm is PERF_RECORD_COMM.
@@ -206,7 +188,7 @@ func (t *tracker) task(r *perfdata.Task) {
 
 // memoryOf returns what reads the memory of a process.
 func memoryOf(pid int32) func(addr uint64, b []byte) int {
-	return func(addr uint64, b []byte) int { return readMemory(pid, addr, b) }
+	return func(addr uint64, b []byte) int { return procfs.ReadMemory(pid, addr, b) }
 }
 
 // forgetCode forgets the code of a process. A sample that comes late learns it anew.

@@ -3,14 +3,11 @@
 package record
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/internal/files/procfs"
-
-	"golang.org/x/sys/unix"
 )
 
 // The kernel copies the top of a stack into each sample. A stack that is longer is completed with memory of the
@@ -161,7 +158,7 @@ func (u *unwinder) readRest(c *copied, o *outer) (f frameStack, ok bool) {
 		have := len(r.memory)
 		frames = len(f.pcs)
 		r.memory = slices.Grow(r.memory, copied+size-have)[:copied+size]
-		got := readMemory(c.pid, c.memory.Lo+uint64(have), r.memory[have:])
+		got := procfs.ReadMemory(c.pid, c.memory.Lo+uint64(have), r.memory[have:])
 		all := ehelf.Memory{Lo: c.memory.Lo, Bytes: r.memory[:have+got]}
 		f = u.walkIn(c, &all, &u.longer)
 		if f.whole() {
@@ -172,17 +169,4 @@ func (u *unwinder) readRest(c *copied, o *outer) (f frameStack, ok bool) {
 		}
 	}
 	return f, false
-}
-
-// readMemory reads memory of a process into b, and returns the number of bytes read.
-func readMemory(pid int32, addr uint64, b []byte) int {
-	local, remote := []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}}, []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}
-	n, err := unix.ProcessVMReadv(int(pid), local, remote, 0)
-	if errors.Is(err, unix.ESRCH) { // of the first thread, which may have ended before others
-		n, err = unix.ProcessVMReadv(int(procfs.Living(pid)), local, remote, 0)
-	}
-	if err != nil {
-		return 0
-	}
-	return n
 }

@@ -52,7 +52,7 @@ func (s *Session) release(now time.Time) {
 		for _, o := range list {
 			is[o] = true
 		}
-		s.unwinder.walker.Forget(func(o *unwind.Object) bool { return is[o] })
+		s.copies.walker.Forget(func(o *unwind.Object) bool { return is[o] })
 		s.part.table.metIn(is, t.frameAddrs)
 		for _, o := range list {
 			s.releaseOne(o)
@@ -67,7 +67,7 @@ func (s *Session) release(now time.Time) {
 // Rest frees what unwinding needs, before a large profile is written. Nothing may be recorded after it.
 func (s *Session) Rest() {
 	t := s.tracker
-	s.unwinder.walker.Forget(func(*unwind.Object) bool { return true })
+	s.copies.walker.Forget(func(*unwind.Object) bool { return true })
 	s.part.table.metIn(nil, t.frameAddrs)
 	for _, o := range t.Known {
 		if o.Needed() {

@@ -84,7 +84,7 @@ func TestRelease(t *testing.T) {
 		tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("x"), Exec: true})
 		o := objectAt(tr, pid, mappingAt(t, path))
 		tr.place(pid, 0x10000, 0x100000, 0, o)
-		_, maps := tr.sampled(pid)
+		maps := mapsOf(tr, pid)
 		names.Foresee(o)
 		require.NoError(t, o.Ready())
 		names.NewCache(nil).Frame(&maps.All()[0], pid, 0x11000) // waits for the symbols
@@ -149,7 +149,7 @@ func TestReleaseAgain(t *testing.T) {
 		}
 		was = o
 		tr.place(pid, 0x10000, 0x100000, 0, o)
-		_, maps := tr.sampled(pid)
+		maps := mapsOf(tr, pid)
 		names.Foresee(o)
 		require.NoError(t, o.Ready())
 		m := &maps.All()[0]

@@ -17,7 +17,6 @@ type reader struct {
 	order   *perfevent.Order
 	streams []*stream // by ring of order
 	polled  []unix.PollFd
-	ahead   []ahead // by ring
 	decoder perfdata.Decoder
 }
 
@@ -30,7 +29,6 @@ func newReader(op *opened) (r reader) {
 		}
 	}
 	streams := r.streams
-	r.ahead = make([]ahead, len(rings))
 	r.order = perfevent.NewOrder(rings, func(ring int, rec []byte) uint64 { return streams[ring].event.Time(rec) })
 	return r
 }
@@ -49,13 +47,13 @@ func (s *Session) round(limit uint64) error {
 		if raw == nil {
 			break
 		}
-		s.rings.fetchNext(ring, raw, s.opt.Copy)
+		s.copies.fetchNext(ring, raw, s.rings.order.After(ring))
 		s.handle(ring, raw)
 		s.rings.order.Done(ring)
 	}
 	s.rings.order.Free()
 	s.readLost(last)
-	if err := s.growCopies(); err != nil {
+	if err := s.copies.grow(s.clock.now); err != nil {
 		return err
 	}
 	if !last {
@@ -125,7 +123,7 @@ func (s *Session) handle(ring int, raw []byte) {
 	switch r := rec.(type) {
 	case *perfdata.Sample:
 		if !s.copies.isMuted(raw, r.Time) {
-			s.sample(r, raw, &s.rings.ahead[ring])
+			s.sample(r, raw, ring)
 		}
 	case *perfdata.Mmap:
 		if r.Mode() == perfdata.ModeUser && s.tracker.mapped(r, &file) {

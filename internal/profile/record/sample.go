@@ -3,8 +3,6 @@
 package record
 
 import (
-	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
@@ -16,58 +14,84 @@ func (s *Session) foreign(r *perfdata.Sample) bool {
 	return !s.opt.Target.All && s.opt.event(s.numbers[r.ID]).wide && s.tracker.processes[r.PID] == nil
 }
 
-// sample unwinds a sample, whose record is raw, and counts its stack. next is what is known of its ring.
-func (s *Session) sample(r *perfdata.Sample, raw []byte, next *ahead) {
-	counts := &s.part.counts
-	counts.Samples++
-	s.pace.sampled(r.CPU, r.Time)
-	th := s.tracker.thread(r.PID, r.TID)
-	p, maps := s.tracker.sampled(r.PID)
-	stack := Stack{Comm: s.tracker.commID(p.Name(th.comm)), PID: r.PID, End: stackfmt.NoUserStack,
-		Labels: s.labeler.number(s.tracker, r.PID, r.TID, r.CPU, p.space), Event: s.numbers[r.ID]}
+// sampled is a sample of a thread with its stack.
+type sampled struct {
+	Sample // without Stack
+	pid    int32
+	event  uint8 // place in Options.events
+	origin Origin
+	kernel []uint64 // innermost first
+	user   frameStack
+}
+
+// sample takes a sample of which the kernel has copied registers and stack. Its record, raw, is of a ring.
+func (s *Session) sample(r *perfdata.Sample, raw []byte, ring int) {
+	one := sampled{Sample: Sample{Time: r.Time, Period: r.Period, TID: r.TID, CPU: r.CPU}, pid: r.PID, event: s.numbers[r.ID],
+		user: frameStack{cause: stackfmt.NoUserStack}}
 	s.kernel = chainPart(s.kernel[:0], r, perfdata.ModeKernel)
-	var user frameStack
+	one.kernel = s.kernel
+	th, p := s.tracker.sampled(r.PID, r.TID)
+	counts := &s.part.counts
 	switch {
 	case r.UserRegs.ABI == perfdata.ABI32:
-		stack.Origin |= is32
+		one.origin |= is32
 		counts.Compat++
 	case r.UserRegs.ABI == perfdata.ABINone:
 		counts.Kernel++
 	case len(r.Stack) == 0 && s.opt.Copy > 0:
-		stack.Origin |= noCopy
+		one.origin |= noCopy
 		counts.NoCopy++
 	default:
-		user = s.userPart(r, th, maps, next)
-		stack.End = user.cause
-		if user.refill == completed {
-			stack.Origin |= fromLater
-		}
-	}
-	if s.opt.Samples {
-		s.part.mains[r.PID] = p.Name(s.tracker.thread(r.PID, r.PID).comm)
+		one.user = s.copies.stack(r, ring, th, p.sampledMaps)
+		counts.walked(&one.user)
 	}
 	if w := s.opt.Raw; w != nil && w.Chains {
-		w.chained(r, raw, s.instructions(maps, user.pcs))
+		w.chained(r, raw, s.instructions(p.sampledMaps, one.user.pcs))
 	}
-	words := append(s.words[:0], uint64(stack.Labels)<<32|uint64(p.space), uint64(stack.Comm)<<32|uint64(stack.Event)<<16|uint64(stack.End)<<8|uint64(stack.Origin), uint64(len(s.kernel))<<32|uint64(len(user.guesses)))
-	for _, i := range user.guesses {
-		words = append(words, uint64(i))
+	s.add(&one, th, p)
+}
+
+// add counts the stack of a sample.
+func (s *Session) add(one *sampled, th *thread, p *process) {
+	s.part.counts.Samples++
+	s.pace.sampled(one.CPU, one.Time)
+	user := &one.user
+	if user.cut {
+		s.pace.alert = s.now + alertTime
 	}
-	words = append(append(words, s.kernel...), user.pcs...)
-	s.words = words
+	if user.refill == completed {
+		one.origin |= fromLater
+	}
+	if s.opt.Samples {
+		s.part.mains[one.pid] = p.Name(s.tracker.thread(one.pid, one.pid).comm)
+	}
+	stack := Stack{Comm: s.part.comms.id(p.Name(th.comm)), PID: one.pid, End: user.cause, Origin: one.origin, Event: one.event,
+		Labels: s.labeler.number(s.tracker, one.pid, one.TID, one.CPU, p)}
+	s.words = stack.words(s.words[:0], p.space, one.kernel, user)
 	table := s.part.table
-	h := table.hash(words)
+	h := table.hash(s.words)
 	id, ok := table.index[h]
 	if !ok {
-		id = table.insert(h, stack, maps, s.kernel, user.pcs, user.guesses)
+		id = table.insert(h, stack, p.sampledMaps, one.kernel, user.pcs, user.guesses)
 	}
 	if s.opt.Event.blocked {
-		if r.TID != 0 { // not the idle thread
-			th.off = away{since: r.Time, tid: r.TID, cpu: r.CPU, stack: id, asleep: true}
+		if one.TID != 0 { // not the idle thread
+			th.off = away{since: one.Time, tid: one.TID, cpu: one.CPU, stack: id, asleep: true}
 		}
 		return
 	}
-	s.count(Sample{Time: r.Time, Period: max(r.Period, s.opt.event(stack.Event).every), Stack: id, TID: r.TID, CPU: r.CPU})
+	one.Stack, one.Period = id, max(one.Period, s.opt.event(one.event).every)
+	s.count(one.Sample)
+}
+
+// words appends what distinguishes a stack in an address space from all others.
+func (s *Stack) words(list []uint64, space uint32, kernel []uint64, user *frameStack) []uint64 {
+	list = append(list, uint64(s.Labels)<<32|uint64(space), uint64(s.Comm)<<32|uint64(s.Event)<<16|uint64(s.End)<<8|uint64(s.Origin),
+		uint64(len(kernel))<<32|uint64(len(user.guesses)))
+	for _, i := range user.guesses {
+		list = append(list, uint64(i))
+	}
+	return append(append(list, kernel...), user.pcs...)
 }
 
 // instructions returns the addresses of a stack with return addresses minus 1, so that they lie in the instruction that called.
@@ -103,43 +127,4 @@ func chainPart(list []uint64, r *perfdata.Sample, of perfdata.CPUMode) []uint64 
 		}
 	}
 	return list
-}
-
-// dwarfRegs is the registers of a sample, in the order in which the mask
-// perfevent.RegsUser has them, by their DWARF numbers.
-var dwarfRegs = [...]int{abi.RAX, abi.RBX, abi.RCX, abi.RDX, abi.RSI, abi.RDI, abi.RBP, abi.RSP, abi.RIP,
-	abi.R8, abi.R9, abi.R10, abi.R11, abi.R12, abi.R13, abi.R14, abi.R15}
-
-// userPart walks the user stack.
-func (s *Session) userPart(r *perfdata.Sample, th *thread, maps *unwind.Maps, next *ahead) frameStack {
-	if len(maps.All()) == 0 || len(r.UserRegs.Values) != len(dwarfRegs) {
-		f := frameStack{cause: unwind.NoMapping}
-		s.part.counts.walked(&f)
-		return f
-	}
-	c := copied{pid: r.PID, time: r.Time, limit: s.opt.Copy, maps: maps, regs: abi.Regs{Exact: 1}}
-	for i, v := range r.UserRegs.Values {
-		c.regs.Reg[dwarfRegs[i]] = v
-		c.regs.Valid |= 1 << dwarfRegs[i]
-	}
-	c.memory = ehelf.Memory{Lo: c.regs.Reg[abi.RSP], Bytes: r.Stack}
-	if r.StackSize > uint64(s.opt.Copy) {
-		c.limit = s.opt.Grow
-		s.part.counts.Long++
-	}
-	f := s.unwinder.walk(&c, th)
-	s.pointers = chainPart(s.pointers[:0], r, perfdata.ModeUser)
-	s.unwinder.follow(&c, &f, s.pointers)
-	next.learn(&c.memory, f.extent(&c), f.pcs)
-	s.part.counts.walked(&f)
-	if s.opt.Refill {
-		s.copies.walked++
-		if f.cut {
-			s.pace.alert = s.now + alertTime
-		}
-		if f.cut && !f.whole() && c.full() {
-			s.copies.short++
-		}
-	}
-	return f
 }

@@ -33,7 +33,6 @@ type Session struct {
 	rings     reader
 	tracker   *tracker
 	labeler   *labeler
-	unwinder  unwinder
 	copies    copies
 	pace      pace
 	clock     clock
@@ -44,7 +43,6 @@ type Session struct {
 	now       uint64           // of the round, ns of CLOCK_MONOTONIC
 	numbers   map[uint64]uint8 // see opened.eventNumbers
 	kernel    []uint64         // see chainPart
-	pointers  []uint64         // frames that the kernel has found by frame pointer
 	words     []uint64         // see Table.hash
 	calls     []uint64         // see instructions
 }
@@ -52,6 +50,7 @@ type Session struct {
 // part is what Take returns.
 type part struct {
 	table   *Table
+	comms   comms
 	samples []Sample
 	mains   map[int32]string // see Profile.Mains
 	counts  Counts
@@ -79,8 +78,9 @@ func Open(opt Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{opt: opt, open: op, rings: newReader(op), tracker: newTracker(opt.Objects), labeler: newLabeler(opt.Labels), unwinder: newUnwinder(&opt),
+	s := &Session{opt: opt, open: op, rings: newReader(op), tracker: newTracker(opt.Objects), labeler: newLabeler(opt.Labels),
 		pace: newPace(&opt, op.rings), clock: newClock(), part: newPart(newTable())}
+	s.copies = newCopies(&s.opt, op, len(s.rings.streams))
 	if s.numbers, err = op.eventNumbers(); err == nil && opt.Raw != nil {
 		err = opt.Raw.start(op, opt.events())
 	}
@@ -110,11 +110,7 @@ func (s *Session) RingBytes() int { return s.open.rings }
 // FillTime returns how long a ring takes to fill with copies as long as they are now; 0: that is not known. Run's each and what
 // unwinds may call it.
 func (s *Session) FillTime() time.Duration {
-	size := s.opt.Copy
-	if s.copies.grown && !s.copies.shrunk {
-		size = s.opt.Grow
-	}
-	return fillTime(time.Duration(s.pace.period), s.open.rings, size)
+	return fillTime(time.Duration(s.pace.period), s.open.rings, s.copies.size())
 }
 
 // Start enables the events, unless the command's execution does. Run then reads what the processes have already mapped.
@@ -309,7 +305,7 @@ func (s *Session) Take() *Profile {
 	if s.opt.Event.blocked {
 		weigh = 1000 // a microsecond
 	}
-	p := &Profile{Weigh: weigh, Table: s.part.table, Samples: s.part.samples, Mains: s.part.mains, Counts: s.part.counts, Comms: s.tracker.takeComms(), Labels: s.labeler.take(), Event: s.opt.Event.stackfmt(),
+	p := &Profile{Weigh: weigh, Table: s.part.table, Samples: s.part.samples, Mains: s.part.mains, Counts: s.part.counts, Comms: s.part.comms.names, Labels: s.labeler.take(), Event: s.opt.Event.stackfmt(),
 		Start: s.part.began, Duration: ended.Sub(s.part.began), Objects: s.opt.Objects}
 	for _, e := range s.opt.More {
 		p.More = append(p.More, e.stackfmt())

@@ -72,6 +72,26 @@ type Table struct {
 	packed   *packed // has the stacks and nodes; nil: not packed
 }
 
+// comms numbers names of threads. The zero value is empty.
+type comms struct {
+	names []string
+	ids   map[string]uint32
+}
+
+// id returns the number of a name.
+func (c *comms) id(name string) uint32 {
+	id, ok := c.ids[name]
+	if !ok {
+		if c.ids == nil {
+			c.ids = make(map[string]uint32)
+		}
+		id = uint32(len(c.names))
+		c.names = append(c.names, name)
+		c.ids[name] = id
+	}
+	return id
+}
+
 // hash is a 128-bit hash that stands for a stack without comparing the stack itself. The
 // seeds are random, so that no program can choose its stacks to collide.
 type hash [2]uint64

@@ -33,6 +33,7 @@ type frameStack struct {
 	last    abi.Regs // of the outermost frame
 	cut     bool     // the copy has ended before the stack, and the rest was looked for
 	refill  refill   // what came of that
+	long    bool     // the copy was a longer one
 }
 
 // whole reports whether the stack has all frames.

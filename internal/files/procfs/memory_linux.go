@@ -1,0 +1,20 @@
+package procfs
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// ReadMemory reads memory of a process into b, which is not empty, and returns the number of bytes read.
+func ReadMemory(pid int32, addr uint64, b []byte) int {
+	local, remote := []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}}, []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}
+	n, err := unix.ProcessVMReadv(int(pid), local, remote, 0)
+	if errors.Is(err, unix.ESRCH) { // of the first thread, which may have ended before others
+		n, err = unix.ProcessVMReadv(int(Living(pid)), local, remote, 0)
+	}
+	if err != nil {
+		return 0
+	}
+	return n
+}
