@@ -1,0 +1,75 @@
+//go:build linux && amd64
+
+package bpfunwind
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// Kind is the kind of an event.
+type Kind uint8
+
+// Kinds of events.
+const (
+	PerfEvent     Kind = iota // a perf event that samples: clocks, counters, faults, context switches
+	Tracepoint                // a perf event of a tracepoint
+	Probe                     // a perf event of a kprobe or a uprobe
+	RawTracepoint             // a tracepoint without a perf event
+)
+
+// programType returns the type of programs for a kind.
+func (k Kind) programType() ebpf.ProgramType {
+	return [...]ebpf.ProgramType{ebpf.PerfEvent, ebpf.TracePoint, ebpf.Kprobe, ebpf.RawTracepoint}[k]
+}
+
+// Source says what a program is for.
+type Source struct {
+	Kind   Kind
+	ID     uint32 // of the caller's choice; in samples
+	Kernel bool   // with the kernel's frames
+}
+
+// Program walks at events.
+type Program struct {
+	loaded *ebpf.Program
+	kind   Kind
+}
+
+// NewProgram loads a program. It may be attached to any number of events of its kind.
+func (u *Unwinder) NewProgram(s Source) (*Program, error) {
+	if s.Kind > RawTracepoint {
+		return nil, fmt.Errorf("kind %d", s.Kind)
+	}
+	p := &program{maps: u.maps, maxFrames: u.opt.MaxFrames, maxTime: u.opt.MaxTime.Nanoseconds(), copies: u.opt.Copies, source: s,
+		registers: (*program).threadRegisters}
+	loaded, err := p.load()
+	if err != nil {
+		return nil, err
+	}
+	return &Program{loaded, s.Kind}, nil
+}
+
+// Attach has a perf event run the program: not a RawTracepoint. perf writes its own sample for processes that have no regions,
+// and for outcomes in Options.Copies. At a tracepoint this holds for the events of everyone who watches it.
+func (p *Program) Attach(event int) error {
+	err := unix.IoctlSetInt(event, unix.PERF_EVENT_IOC_SET_BPF, p.loaded.FD())
+	return explain(os.NewSyscallError("PERF_EVENT_IOC_SET_BPF", err))
+}
+
+// AttachTracepoint runs a program of kind RawTracepoint at a tracepoint, by its name without the system: sched_switch.
+func (p *Program) AttachTracepoint(name string) (io.Closer, error) {
+	l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: name, Program: p.loaded})
+	if err != nil {
+		return nil, fmt.Errorf("tracepoint %s: %w", name, explain(err))
+	}
+	return l, nil
+}
+
+// Close unloads the program once no event has it.
+func (p *Program) Close() error { return p.loaded.Close() }

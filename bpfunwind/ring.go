@@ -1,0 +1,176 @@
+//go:build linux && amd64
+
+package bpfunwind
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Sample is a walk. Its frames are run-time pcs, unadjusted: the first one was executing, others are return addresses, except behind a
+// signal frame.
+type Sample struct {
+	Time     uint64 // ns of CLOCK_MONOTONIC
+	PID, TID uint32 // thread group and thread in the first PID namespace
+	CPU      uint32
+	Source   uint32 // Source.ID of the program
+	View     uint32 // see MapProcess
+	Outcome  Outcome
+	Kept     bool     // a frame needed a register that calls may change; it was taken to have survived, as by libgcc and gdb
+	Period   uint64   // PerfEvent: events since the last sample
+	Addr     uint64   // PerfEvent: of the event, such as the page that was not there
+	Kernel   []uint64 // frames of the kernel, the innermost first; in the ring: valid until f returns
+	User     []uint64 // frames of the process
+}
+
+// ringSet are the rings of all CPUs.
+type ringSet struct {
+	rings []ring
+	epoll int
+}
+
+// ring is a BPF ring buffer (kernel/bpf/ringbuf.c): positions of reader and writer, a page each, and the data, mapped twice.
+type ring struct {
+	inner    *ebpf.Map
+	read     []byte
+	written  []byte
+	size     uint64
+	position uint64
+}
+
+func ringSpec(size int) *ebpf.MapSpec {
+	return &ebpf.MapSpec{Name: "ring", Type: ebpf.RingBuf, MaxEntries: uint32(size)}
+}
+
+// newRings makes a ring for each CPU.
+func newRings(m *maps) (*ringSet, error) {
+	set := &ringSet{}
+	var err error
+	if set.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	for cpu := range uint32(m.cpus) {
+		if err := set.add(m, cpu); err != nil {
+			set.close()
+			return nil, err
+		}
+	}
+	return set, nil
+}
+
+// add makes the ring of a CPU.
+func (s *ringSet) add(m *maps, cpu uint32) (err error) {
+	page := os.Getpagesize()
+	r := ring{size: uint64(m.ringSize)}
+	if r.inner, err = ebpf.NewMap(ringSpec(m.ringSize)); err != nil {
+		return fmt.Errorf("ring of CPU %d: %w", cpu, explain(err))
+	}
+	if r.read, err = unix.Mmap(r.inner.FD(), 0, page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
+		r.written, err = unix.Mmap(r.inner.FD(), int64(page), page+2*m.ringSize, unix.PROT_READ, unix.MAP_SHARED)
+	}
+	s.rings = append(s.rings, r)
+	if err != nil {
+		return os.NewSyscallError("mmap of a ring", err)
+	}
+	if err := m.rings.Put(cpu, r.inner); err != nil {
+		return err
+	}
+	// Edge-triggered: it waits for the program's wakeups, not for any sample.
+	event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET}
+	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, r.inner.FD(), &event))
+}
+
+func (s *ringSet) close() {
+	for _, r := range s.rings {
+		if r.read != nil {
+			unix.Munmap(r.read)
+		}
+		if r.written != nil {
+			unix.Munmap(r.written)
+		}
+		r.inner.Close()
+	}
+	unix.Close(s.epoll)
+}
+
+// Read calls f for the samples that the rings hold. It first waits until one is a quarter full, but no longer than wait. Samples
+// of a CPU come in the order of their time.
+func (u *Unwinder) Read(wait time.Duration, f func(*Sample)) error {
+	u.reading.Lock()
+	defer u.reading.Unlock()
+	var events [16]unix.EpollEvent
+	if _, err := unix.EpollWait(u.rings.epoll, events[:], int(wait.Milliseconds())); err != nil && !errors.Is(err, unix.EINTR) {
+		return os.NewSyscallError("epoll_wait", err)
+	}
+	var sample Sample
+	for i := range u.rings.rings {
+		if err := u.rings.rings[i].drain(&sample, f); err != nil {
+			return fmt.Errorf("ring of CPU %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// drain reads the samples that are there.
+func (r *ring) drain(sample *Sample, f func(*Sample)) error {
+	const (
+		busy, discarded = 1 << 31, 1 << 30
+		header          = 8
+	)
+	data := r.written[os.Getpagesize():]
+	end := atomic.LoadUint64((*uint64)(unsafe.Pointer(&r.written[0])))
+	for r.position < end {
+		at := r.position & (r.size - 1)
+		length := uint64(atomic.LoadUint32((*uint32)(unsafe.Pointer(&data[at]))))
+		if length&busy != 0 {
+			break // being written; so are those behind it
+		}
+		n := length &^ (busy | discarded)
+		if n > r.size {
+			return fmt.Errorf("sample of %d bytes", n)
+		}
+		if length&discarded == 0 {
+			if err := sample.decode(data[at+header:][:n]); err != nil {
+				return err
+			}
+			f(sample)
+		}
+		r.position += header + (n+7)&^7
+		atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.read[0])), r.position)
+	}
+	return nil
+}
+
+// decode reads a sample, whose frames stay in b.
+func (s *Sample) decode(b []byte) error {
+	if len(b) < headerSize {
+		return fmt.Errorf("sample of %d bytes", len(b))
+	}
+	le := binary.LittleEndian
+	all, kernel := int(le.Uint32(b[headerCount:])), int(le.Uint32(b[headerKernel:]))
+	if len(b) != headerSize+8*all || kernel > all {
+		return fmt.Errorf("sample of %d bytes with %d frames, %d of the kernel", len(b), all, kernel)
+	}
+	*s = Sample{
+		Time: word(b, headerTime), TID: le.Uint32(b[headerThread:]), PID: le.Uint32(b[headerThread+4:]),
+		CPU: le.Uint32(b[headerCPU:]), Source: le.Uint32(b[headerSource:]), View: le.Uint32(b[headerView:]),
+		Outcome: Outcome(le.Uint32(b[headerOutcome:])), Kept: le.Uint32(b[headerKept:]) != 0,
+		Period: word(b, headerPeriod), Addr: word(b, headerAddr),
+	}
+	if all > 0 {
+		frames := unsafe.Slice((*uint64)(unsafe.Pointer(&b[headerSize])), all) // samples are aligned to 8 bytes
+		s.Kernel, s.User = frames[:kernel:kernel], frames[kernel:]
+	}
+	return nil
+}
+
+// word returns the 8 bytes at an offset.
+func word(b []byte, at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }

@@ -1,0 +1,392 @@
+package bpfunwind
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"testing"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/dwarfcfa"
+)
+
+// The long run: so many steps beside Table.Step.
+const stepsEnv = "BPFUNWIND_STEPS"
+
+// rig runs a program with registers and memory of the test's choice, beside Table.Step.
+type rig struct {
+	*rand.Rand
+	u      *Unwinder
+	run    *ebpf.Program
+	frames int    // Options.MaxFrames
+	input  []byte // the registers with which the program begins
+	states []byte // of the unwinder
+	arena  []byte // memory that frames lie in, with holes
+	holes  [arenaPages]bool
+	base   uint64 // address of the arena
+	code   uint64 // run-time address of the table's code
+
+	table    *dwarfcfa.Table
+	tables   *Tables
+	object   *Object
+	bias     uint64
+	end      uint64 // of the mapping
+	walks    int
+	steps    int
+	outcomes [NumOutcomes]int
+	kinds    [numKinds]int // of records with which steps were taken
+}
+
+const (
+	arenaPages = 16
+	guard      = 1 << 30 // bytes on both sides of the arena that cannot be read
+)
+
+// newRig loads a program that takes its registers from a map. mutate may change its instructions.
+func newRig(t *testing.T, seed uint64, frames int, mutate func(asm.Instructions) asm.Instructions) *rig {
+	t.Helper()
+	g := &rig{Rand: rand.New(rand.NewPCG(seed, 1)), frames: frames, code: 0x10_0000_0000}
+	g.u = loadForTest(t, Options{MaxFrames: frames, MaxTime: 1e9})
+	input, err := ebpf.NewMap(&ebpf.MapSpec{Name: "input", Type: ebpf.Array, KeySize: 4, ValueSize: 8 * (abi.NumRegs + 1), MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE})
+	require.NoError(t, err)
+	t.Cleanup(func() { input.Close() })
+	g.input, err = mapBytes(input, 4096)
+	require.NoError(t, err)
+	g.states, err = mapBytes(g.u.maps.states, g.u.maps.cpus*maxSlots*stateLen(frames))
+	require.NoError(t, err)
+	p := &program{maps: g.u.maps, maxFrames: frames, maxTime: 1e9, copies: NeedsCopy, source: Source{Kind: RawTracepoint, ID: 77}, registers: func(p *program) {
+		p.add(asm.Mov.Imm(asm.R1, 0))
+		p.lookup(input.FD(), asm.R1, "foreign")
+		for reg, slot := range slots {
+			p.add(load(asm.R1, asm.R0, 8*reg, asm.DWord), store(asm.R8, int(slot), asm.R1, asm.DWord))
+		}
+		p.add(load(asm.R1, asm.R0, 8*abi.NumRegs, asm.DWord), store(asm.R8, stateExact, asm.R1, asm.Word))
+	}}
+	list := p.emit()
+	if mutate != nil {
+		list = mutate(list)
+	}
+	g.run, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: "unwind", Type: ebpf.RawTracepoint, Instructions: list, License: "GPL"})
+	if mutate != nil && err != nil {
+		return nil
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { g.run.Close() })
+	area, err := unix.Mmap(-1, 0, 2*guard+arenaPages*4096, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	require.NoError(t, err)
+	t.Cleanup(func() { unix.Munmap(area) })
+	g.arena = area[guard:][:arenaPages*4096]
+	require.NoError(t, unix.Mprotect(g.arena, unix.PROT_READ|unix.PROT_WRITE))
+	clear(g.arena)
+	g.base = uint64(uintptr(unsafe.Pointer(&g.arena[0])))
+	for page := 2; page < arenaPages; page += 3 {
+		g.holes[page] = true
+		require.NoError(t, unix.Mprotect(g.arena[page*4096:][:4096], unix.PROT_NONE))
+	}
+	return g
+}
+
+// ReadWord reads this process's memory, which is the arena's mostly.
+func (g *rig) ReadWord(addr uint64) (uint64, bool) {
+	off := addr - g.base
+	if off > uint64(len(g.arena)-8) {
+		return g.elsewhere(addr)
+	}
+	if g.holes[off/4096] || g.holes[(off+7)/4096] {
+		return 0, false
+	}
+	return binary.LittleEndian.Uint64(g.arena[off:]), true
+}
+
+// elsewhere reads a word that lies elsewhere: random words may be addresses.
+func (g *rig) elsewhere(addr uint64) (uint64, bool) {
+	if addr-g.base+guard < 2*guard || addr >= maxAddress {
+		return 0, false
+	}
+	var b [8]byte
+	n, err := unix.ProcessVMReadv(os.Getpid(), []unix.Iovec{{Base: &b[0], Len: 8}}, []unix.RemoteIovec{{Base: uintptr(addr), Len: 8}}, 0)
+	return binary.LittleEndian.Uint64(b[:]), n == 8 && err == nil
+}
+
+// use maps a table's code into this process.
+func (g *rig) use(t *testing.T, table *dwarfcfa.Table) {
+	var err error
+	g.table = table
+	g.tables, err = Make(table)
+	require.NoError(t, err)
+	old := g.object
+	g.object, err = g.u.AddObject(g.tables)
+	require.NoError(t, err)
+	low := uint64(table.Low()) &^ 4095
+	g.bias = g.code - low
+	g.end = (uint64(table.High())+g.bias)&^4095 + 0x2000
+	_, err = g.u.MapProcess(uint32(os.Getpid()), []Mapping{{g.code, g.end, g.bias, g.object}})
+	require.NoError(t, err)
+	if old != nil {
+		require.NoError(t, g.u.RemoveObject(old))
+	}
+}
+
+// pc returns a run-time address, of a row mostly.
+func (g *rig) pc() uint64 {
+	switch g.IntN(40) {
+	case 0:
+		return 0
+	case 1:
+		return g.code + uint64(g.Int64N(int64(g.end-g.code)+4096)) - 2048
+	}
+	r := g.table.Ranges[g.IntN(len(g.table.Ranges))]
+	return uint64(r.Start) + g.bias + uint64(g.Int64N(int64(r.End-r.Start)+1))
+}
+
+// value returns a word: an address in the arena mostly.
+func (g *rig) value() uint64 {
+	switch g.IntN(24) {
+	case 0:
+		return g.Uint64()
+	case 1:
+		return ^uint64(0)
+	case 2:
+		return g.base + uint64(g.IntN(len(g.arena)))
+	}
+	return g.base + 8*uint64(g.IntN(len(g.arena)/8))
+}
+
+// fill writes words to the arena.
+func (g *rig) fill() {
+	for page := range arenaPages {
+		if g.holes[page] {
+			continue
+		}
+		for off := page * 4096; off < (page+1)*4096; off += 8 {
+			word := g.value()
+			if g.IntN(2) == 0 {
+				word = g.pc()
+			}
+			binary.LittleEndian.PutUint64(g.arena[off:], word)
+		}
+	}
+}
+
+// walk takes one walk, and returns an error if the program does not do what Table.Step does.
+func (g *rig) walk() error {
+	regs := abi.Regs{Valid: abi.AllRegs, Exact: uint16(g.IntN(2))}
+	for i := range regs.Reg {
+		regs.Reg[i] = g.value()
+	}
+	if g.IntN(10) == 0 {
+		lost := saved[g.IntN(len(saved))]
+		regs.Reg[lost], regs.Valid = ^uint64(0), regs.Valid&^(1<<lost)
+	}
+	regs.Reg[abi.RIP] = g.pc()
+	for i, v := range regs.Reg {
+		binary.LittleEndian.PutUint64(g.input[8*i:], v)
+	}
+	binary.LittleEndian.PutUint64(g.input[8*abi.NumRegs:], uint64(regs.Exact))
+	returned, err := g.run.Run(&ebpf.RunOptions{})
+	if err != nil {
+		return err
+	}
+	number := 0
+	var verdict error
+	err = g.u.Read(0, func(s *Sample) {
+		number++
+		verdict = g.compare(&regs, s)
+		if verdict == nil && (returned != 0) != NeedsCopy.Has(s.Outcome) {
+			verdict = fmt.Errorf("the program returned %d", returned)
+		}
+		if verdict != nil {
+			verdict = fmt.Errorf("%v after %d frames: %w", s.Outcome, len(s.User), verdict)
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case verdict != nil:
+		return verdict
+	case number != 1:
+		return fmt.Errorf("%d samples", number)
+	}
+	return nil
+}
+
+// compare takes the walk's steps with the table, and looks whether the program's end is allowed there.
+func (g *rig) compare(regs *abi.Regs, s *Sample) error {
+	g.walks++
+	g.outcomes[s.Outcome]++
+	if s.Source != 77 || int(s.PID) != os.Getpid() || len(s.User) > g.frames || len(s.Kernel) > 0 {
+		return fmt.Errorf("sample %+v", s)
+	}
+	stale, kept := false, false
+	for i, pc := range s.User {
+		if pc != regs.Reg[abi.RIP] {
+			return fmt.Errorf("frame %d: pc %#x, want %#x", i, pc, regs.Reg[abi.RIP])
+		}
+		rec := g.tables.lookup(regs.LookupPC() - g.bias)
+		kind := rec[byteKind] &^ flagStale
+		before := *regs
+		status := g.table.Step(regs, g, g.bias)
+		if i == len(s.User)-1 && s.Outcome != FrameLimit && s.Outcome != NullReturn {
+			return g.last(s, status, &before, regs, rec, stale, kept)
+		}
+		g.steps++
+		g.kinds[kind]++
+		if status == abi.StatusBadRegister && i == len(s.User)-1 && before.Reg[registerAt(rec[byteRA])] == ^uint64(0) {
+			return nil // the return address is lost: the program sees it at the next frame
+		}
+		if status != abi.StatusOK {
+			return fmt.Errorf("frame %d: a step, want %v: record %x, registers %x", i, status, rec, before.Reg)
+		}
+		kept = kept || kind == kindVolatile && before.Exact == 0
+		stale = stale && kind != kindSignal || rec[byteKind]&flagStale != 0
+		if kind != kindSignal { // calls leave some registers as they are: see Sample.Kept
+			for reg := range regs.Reg {
+				if isVolatile(reg) && !stale {
+					regs.Reg[reg], regs.Valid = before.Reg[reg], regs.Valid|1<<reg
+				}
+			}
+		}
+	}
+	if s.Kept != kept {
+		return fmt.Errorf("kept %v, want %v", s.Kept, kept)
+	}
+	if s.Outcome == NullReturn {
+		if regs.Reg[abi.RIP] != 0 || regs.Exact != 0 {
+			return fmt.Errorf("pc %#x", regs.Reg[abi.RIP])
+		}
+		return nil
+	}
+	if s.Outcome != FrameLimit || len(s.User) != g.frames {
+		return fmt.Errorf("no frame")
+	}
+	state := g.states[int(s.CPU)*maxSlots*stateLen(g.frames):]
+	if got := binary.LittleEndian.Uint32(state[stateExact:]); got != uint32(regs.Exact) {
+		return fmt.Errorf("exact %d, want %d", got, regs.Exact)
+	}
+	for reg, slot := range slots {
+		want := regs.Reg[reg]
+		if regs.Valid&(1<<reg) == 0 {
+			want = ^uint64(0)
+		}
+		if got := word(state, int(slot)); got != want && !(isVolatile(reg) && stale) {
+			return fmt.Errorf("%s is %#x, want %#x", abi.RegName(reg), got, want)
+		}
+	}
+	return nil
+}
+
+// last judges the outcome of the last frame.
+func (g *rig) last(s *Sample, status abi.Status, before, after *abi.Regs, rec record, stale, kept bool) error {
+	pc := before.LookupPC()
+	mapped := pc >= g.code && pc < g.end
+	kind := rec[byteKind] &^ flagStale
+	ok := false
+	switch s.Outcome {
+	case EndOfStack:
+		ok = status == abi.StatusOutermost
+	case NoRow:
+		ok = status == abi.StatusNoInfo && mapped
+	case NoRegion:
+		ok = status == abi.StatusNoInfo && !mapped && (pc != ^uint64(0) || before.Exact != 0)
+	case NoRecord:
+		ok = kind == kindNoRecord
+	case Unreadable:
+		ok = status == abi.StatusUnreadable
+	case Incomplete:
+		ok = status == abi.StatusOK && unread(rec, after) || status == abi.StatusBadRegister && before.Reg[registerAt(rec[byteRA])] == ^uint64(0)
+	case LostRegister:
+		ok = status == abi.StatusBadRegister || before.Reg[registerAt(rec[byteBase])] == ^uint64(0) || kind == kindVolatile && stale ||
+			status == abi.StatusOK && after.Reg[abi.RIP] == ^uint64(0) // which stands for a lost return address
+	}
+	if !ok {
+		return fmt.Errorf("want %v: record %x, registers %x", status, rec, before.Reg)
+	}
+	return nil
+}
+
+// registerAt returns the register of a slot, or another one.
+func registerAt(slot byte) int {
+	reg, _ := slotRegister(slot)
+	return reg
+}
+
+// unread reports whether the word of a register that a record names was not readable.
+func unread(rec record, after *abi.Regs) bool {
+	if rec[byteKind] == kindSignal {
+		return after.Valid != abi.AllRegs
+	}
+	s, _ := rec.decode()
+	if s.places[columnRIP] != wordBelowCFA { // the block may reach further than the words
+		return true
+	}
+	for i, p := range s.places {
+		if p.isWord() && after.Valid&(1<<register(i)) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// tablesFor returns tables of all kinds.
+func (g *rig) tablesFor(t *testing.T, real []*dwarfcfa.Table, i int) *dwarfcfa.Table {
+	switch {
+	case i%8 == 0 && len(real) > 0:
+		return real[i/8%len(real)]
+	case i%8 == 1:
+		return randomTable(g.Rand, 40)
+	}
+	return stepTable(g.Rand, 1+g.IntN(400))
+}
+
+// realTables returns tables of files.
+func realTables(t *testing.T, names ...string) (tables []*dwarfcfa.Table) {
+	for _, name := range names {
+		o, err := dwarfcfa.Open(name)
+		require.NoError(t, err)
+		table, _, err := dwarfcfa.BuildTable(o, dwarfcfa.BuildOptions{})
+		require.NoError(t, err)
+		require.NoError(t, o.Close())
+		tables = append(tables, table)
+	}
+	return tables
+}
+
+// TestSteps runs the program on random tables, registers and memory, step by step and over several frames, beside Table.Step.
+func TestSteps(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	steps := 20000
+	if n := os.Getenv(stepsEnv); n != "" {
+		var err error
+		steps, err = strconv.Atoi(n)
+		require.NoError(t, err)
+	}
+	real := realTables(t, "/lib/x86_64-linux-gnu/libc.so.6")
+	for _, frames := range []int{1, 2, 3, 12} {
+		g := newRig(t, uint64(frames), frames, nil)
+		for i := 0; g.steps < steps/4; i++ {
+			g.use(t, g.tablesFor(t, real, i))
+			g.fill()
+			for range 500 {
+				require.NoError(t, g.walk(), "table %d, walk %d", i, g.walks)
+			}
+		}
+		t.Logf("%d frames: %d walks, %d steps; ends %v; by kind of record %v", frames, g.walks, g.steps, g.outcomes, g.kinds)
+		for o := EndOfStack; o <= FrameLimit; o++ {
+			assert.NotZero(t, g.outcomes[o], "%v", o)
+		}
+		for _, kind := range []int{kindPlain, kindShifted, kindVolatile, kindDeref, kindDRAP, kindPLT, kindSignal} {
+			assert.NotZero(t, g.kinds[kind], "kind %d", kind)
+		}
+	}
+}

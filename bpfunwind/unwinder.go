@@ -1,0 +1,229 @@
+//go:build linux && amd64
+
+package bpfunwind
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// Options bound what an Unwinder takes. Fields that are zero have the defaults that are said with them.
+type Options struct {
+	MaxFrames    int           // user frames of a sample: 8,192, at most 65,536
+	MaxTime      time.Duration // of a walk: 500 microseconds, at most a second
+	MaxProcesses int           // processes with regions at a time: 16,384
+	RingSize     int           // bytes of the ring of samples of each CPU, a power of two of pages: 1 MB
+	// Copies are the outcomes for which a program asks perf to write its own sample, too: NeedsCopy. Others leave it out.
+	Copies Outcomes
+}
+
+// complete returns the options with defaults.
+func (o Options) complete() (Options, error) {
+	if o.MaxFrames == 0 {
+		o.MaxFrames = 8192
+	}
+	if o.MaxTime == 0 {
+		o.MaxTime = 500 * time.Microsecond
+	}
+	if o.MaxProcesses == 0 {
+		o.MaxProcesses = 16384
+	}
+	if o.RingSize == 0 {
+		o.RingSize = 1 << 20
+	}
+	if o.Copies == 0 {
+		o.Copies = NeedsCopy
+	}
+	page := os.Getpagesize()
+	switch {
+	case o.MaxFrames < 1 || o.MaxFrames > 1<<16:
+		return o, fmt.Errorf("MaxFrames is %d: want 1 to 65,536", o.MaxFrames)
+	case o.MaxTime < 0 || o.MaxTime > time.Second:
+		return o, fmt.Errorf("MaxTime is %v: want at most 1s", o.MaxTime)
+	case o.MaxProcesses < 1:
+		return o, fmt.Errorf("MaxProcesses is %d", o.MaxProcesses)
+	case o.RingSize < page || bits.OnesCount(uint(o.RingSize)) != 1 || o.RingSize > 1<<30:
+		return o, fmt.Errorf("RingSize is %d: want a power of two of at least a page, at most 1 GB", o.RingSize)
+	}
+	return o, nil
+}
+
+// Unwinder holds the maps that programs use: tables, processes, samples. Its methods may be called by several goroutines, but
+// Read by one at a time.
+type Unwinder struct {
+	opt  Options
+	maps *maps
+	exec link.Link // the program that forgets a process at an exec
+
+	mu        sync.Mutex // for what is below
+	memory    memory
+	processes map[uint32]*regions
+	view      uint32 // the last generation
+
+	reading sync.Mutex // for rings
+	rings   *ringSet
+}
+
+// maps are the BPF maps.
+type maps struct {
+	chunks    *ebpf.Map // tables and regions
+	processes *ebpf.Map // views by the process's number
+	states    *ebpf.Map // maxSlots of each CPU
+	nested    *ebpf.Map // a count: walks that found no state
+	rings     *ebpf.Map // by CPU
+	ringSize  int
+	cpus      int
+	list      []*ebpf.Map // all of them
+}
+
+// Load makes the maps and loads what all programs need. The error says which right or which function of the kernel is missing.
+func Load(opt Options) (*Unwinder, error) {
+	opt, err := opt.complete()
+	if err != nil {
+		return nil, err
+	}
+	u := &Unwinder{opt: opt, processes: make(map[uint32]*regions)}
+	if u.maps, err = newMaps(opt); err != nil {
+		return nil, err
+	}
+	u.memory.outer = u.maps.chunks
+	if err = u.start(); err != nil {
+		u.Close()
+		return nil, err
+	}
+	return u, nil
+}
+
+// start makes the rings and watches execs.
+func (u *Unwinder) start() (err error) {
+	if u.rings, err = newRings(u.maps); err != nil {
+		return err
+	}
+	spec := &ebpf.ProgramSpec{Name: "forget", Type: ebpf.RawTracepoint, Instructions: emitForget(u.maps.processes.FD()), License: "GPL"}
+	forget, err := ebpf.NewProgram(spec)
+	if err != nil {
+		return explain(err)
+	}
+	defer forget.Close()
+	u.exec, err = link.AttachRawTracepoint(link.RawTracepointOptions{Name: "sched_process_exec", Program: forget})
+	return explain(err)
+}
+
+// newMaps makes the maps but for chunks and rings.
+func newMaps(opt Options) (m *maps, err error) {
+	m = &maps{ringSize: opt.RingSize}
+	if m.cpus, err = ebpf.PossibleCPU(); err != nil {
+		return nil, err
+	}
+	cpus := uint32(m.cpus)
+	for _, of := range []struct {
+		place **ebpf.Map
+		spec  ebpf.MapSpec
+	}{
+		{&m.chunks, ebpf.MapSpec{Name: "chunks", Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: maxChunks, InnerMap: chunkSpec()}},
+		{&m.processes, ebpf.MapSpec{Name: "processes", Type: ebpf.Hash, KeySize: 4, ValueSize: viewSize, MaxEntries: uint32(opt.MaxProcesses)}},
+		{&m.states, ebpf.MapSpec{Name: "states", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(stateLen(opt.MaxFrames)),
+			MaxEntries: cpus * maxSlots, Flags: unix.BPF_F_MMAPABLE}},
+		{&m.nested, ebpf.MapSpec{Name: "nested", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1}},
+		{&m.rings, ebpf.MapSpec{Name: "rings", Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: cpus, InnerMap: ringSpec(opt.RingSize)}},
+	} {
+		if *of.place, err = ebpf.NewMap(&of.spec); err != nil {
+			m.close()
+			return nil, fmt.Errorf("BPF map %s: %w", of.spec.Name, explain(err))
+		}
+		m.list = append(m.list, *of.place)
+	}
+	return m, nil
+}
+
+func (m *maps) close() {
+	for _, one := range m.list {
+		one.Close()
+	}
+}
+
+// Close frees the maps. No Read may be in progress. Events that a program is attached to keep it until they are closed.
+func (u *Unwinder) Close() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.reading.Lock()
+	defer u.reading.Unlock()
+	if u.exec != nil {
+		u.exec.Close()
+	}
+	if u.rings != nil {
+		u.rings.close()
+	}
+	u.memory.close()
+	u.maps.close()
+	return nil
+}
+
+// Stats counts what the programs did.
+type Stats struct {
+	Outcomes [NumOutcomes]uint64 // walks
+	Frames   uint64              // of users
+	Lost     uint64              // samples for which the ring had no room
+	Nested   uint64              // events without a walk: more than four walks were in progress on a CPU
+}
+
+// Stats reads the counts of all CPUs.
+func (u *Unwinder) Stats() (s Stats, err error) {
+	state := make([]byte, stateLen(u.opt.MaxFrames))
+	for i := range uint32(u.maps.cpus * maxSlots) {
+		if err := u.maps.states.Lookup(i, state); err != nil {
+			return s, err
+		}
+		for o := range s.Outcomes {
+			s.Outcomes[o] += word(state, stateCounts+8*o)
+		}
+		s.Frames += word(state, stateCounts+8*int(countFrames))
+		s.Lost += word(state, stateCounts+8*int(countLost))
+	}
+	var nested []uint64
+	if err := u.maps.nested.Lookup(uint32(0), &nested); err != nil {
+		return s, err
+	}
+	for _, n := range nested {
+		s.Nested += n
+	}
+	return s, nil
+}
+
+// ErrRights means that the process lacks CAP_BPF or CAP_PERFMON.
+var ErrRights = errors.New("unwinding in the kernel needs CAP_BPF and CAP_PERFMON")
+
+// ErrKernel means that the kernel lacks a function; Linux 5.17 has all.
+var ErrKernel = errors.New("unwinding in the kernel needs Linux 5.17")
+
+// explain says what the kernel's refusal means.
+func explain(err error) error {
+	var refused *ebpf.VerifierError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w: %w", ErrRights, err)
+	case errors.Is(err, ebpf.ErrNotSupported):
+		return fmt.Errorf("%w: %w", ErrKernel, err)
+	case errors.As(err, &refused):
+		for _, line := range refused.Log {
+			_, number, found := strings.Cut(line, "invalid func unknown#")
+			if n := 0; found {
+				fmt.Sscan(number, &n)
+				return fmt.Errorf("%w: this kernel has no %v: %w", ErrKernel, asm.BuiltinFunc(n), err)
+			}
+		}
+	}
+	return err
+}
