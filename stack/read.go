@@ -7,22 +7,20 @@ import (
 	"io"
 	"os"
 
-	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/profile/jit"
-	"github.com/ehasm/ehasm/internal/profile/ondemand"
+	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
+	"github.com/ehasm/ehasm/internal/rows"
+	"github.com/ehasm/ehasm/internal/rows/jit"
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// NewObjects returns a set of objects. It sets Prepare and Compile of the options: objects are unwound by rows made on
-// demand, and by an eh_elf once compiling one pays. Both stop when ctx ends.
+// NewObjects returns a set of objects. It sets Prepare of the options: objects are unwound by rows made on demand, and if
+// the options say how one is compiled, by an eh_elf once that pays. What the rows need ends with ctx.
 func NewObjects(ctx context.Context, opt unwind.Options) *unwind.Objects {
 	const atOnce = 4 << 20 // bytes, for which the analysis takes less than a second; musl's libc has 600 KB and no table
-	made := ondemand.New(ondemand.Options{Source: dwarfcfa.SourceAuto, Background: true, AtOnce: atOnce})
+	made := rows.New(rows.Options{Background: true, AtOnce: atOnce})
+	context.AfterFunc(ctx, made.End)
 	opt.Prepare = made.Prepare
-	opt.Compile = func(name string, file io.ReaderAt, size int64) ([]byte, error) {
-		return made.EhElf(ctx, name, file, size)
-	}
 	return unwind.NewObjects(opt)
 }
 
@@ -32,7 +30,7 @@ func ReadProcess(ctx context.Context, pid int, opt Options) (*Target, error) {
 	if pid < 1 || pid > 1<<31-1 {
 		return nil, fmt.Errorf("process %d: want a number from 1 to 2^31-1", pid)
 	}
-	vdso := func() ([]byte, error) { return ondemand.VDSO(ctx) }
+	vdso := func() ([]byte, error) { return find.RunningVDSO(ctx) }
 	return opt.read(ctx, true, vdso, func(opt Options) (*Target, func(), error) {
 		t, end, err := readLive(ctx, int32(pid), opt)
 		if err != nil {

@@ -14,13 +14,15 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/debuginfo/debuginfod"
+	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/host"
 	"github.com/ehasm/ehasm/internal/files/output"
-	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/script"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/rows"
+	"github.com/ehasm/ehasm/internal/rows/jit"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
 
@@ -205,7 +207,9 @@ func scriptVerb() verb {
 // runScript is the verb: it opens the recording, writes the stacks, and
 // reports.
 func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
-	made := ondemand.New(ondemand.Options{Source: opt.source, Keep: opt.cache, Symfs: opt.Objects.Symfs, TablesOnly: opt.tablesOnly})
+	made := ondemand.New(ondemand.Options{
+		Options: rows.Options{Source: opt.source, TablesOnly: opt.tablesOnly}, Keep: opt.cache, Symfs: opt.Objects.Symfs,
+	})
 	// compiling ends before ctx: once all samples are read, no unfinished eh_elf is of use.
 	compiling, stopCompiling := context.WithCancel(ctx)
 	defer stopCompiling()
@@ -340,7 +344,7 @@ func (opt *scriptOptions) prepare(ctx, compiling context.Context, made *ondemand
 	}
 	opt.Names.Places = jit.NewPlaces(false, folders...)
 	// The vDSO has no file; the running kernel's serves.
-	opt.Objects.VDSO = func() ([]byte, error) { return ondemand.VDSO(ctx) }
+	opt.Objects.VDSO = func() ([]byte, error) { return find.RunningVDSO(ctx) }
 	opt.Objects.Prepare = made.Prepare
 	opt.Objects.Compile = func(name string, file io.ReaderAt, size int64) ([]byte, error) {
 		return made.EhElf(compiling, name, file, size)

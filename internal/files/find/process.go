@@ -1,7 +1,9 @@
 package find
 
 import (
+	"bytes"
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -157,4 +159,18 @@ func (f *finder) vdso(who, mem string, m procfs.Mapping) *Input {
 	f.inputs[id] = in
 	f.res.Inputs = append(f.res.Inputs, in)
 	return in
+}
+
+// RunningVDSO returns the vDSO of the running kernel.
+func RunningVDSO(ctx context.Context) ([]byte, error) {
+	found := Find(ctx, nil, Options{VDSO: true})
+	for _, in := range found.Inputs {
+		if in.Data != nil {
+			return bytes.Clone(in.Data), nil
+		}
+	}
+	for _, p := range found.Problems {
+		return nil, p.Err
+	}
+	return nil, errors.New("no vDSO")
 }

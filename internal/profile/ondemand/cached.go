@@ -2,15 +2,12 @@ package ondemand
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"os"
 	"path/filepath"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
 	"github.com/ehasm/ehasm/internal/builder"
-	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/input"
 )
 
@@ -55,17 +52,3 @@ func readCached(path string, object *dwarfcfa.Object) ([]byte, elfout.Info, bool
 
 // maxCached bounds what readCached reads, in bytes.
 const maxCached = 1 << 31
-
-// VDSO returns the vDSO of the running kernel.
-func VDSO(ctx context.Context) ([]byte, error) {
-	found := find.Find(ctx, nil, find.Options{VDSO: true})
-	for _, in := range found.Inputs {
-		if in.Data != nil {
-			return bytes.Clone(in.Data), nil
-		}
-	}
-	for _, p := range found.Problems {
-		return nil, p.Err
-	}
-	return nil, errors.New("no vDSO")
-}

@@ -14,7 +14,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
-	"github.com/ehasm/ehasm/internal/profile/jit"
+	"github.com/ehasm/ehasm/internal/rows/jit"
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"

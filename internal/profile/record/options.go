@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/perfevent"
+	"github.com/ehasm/ehasm/internal/rows/jit"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
 

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/internal/files/procfs"
-	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/internal/profile/mapped"
+	"github.com/ehasm/ehasm/internal/rows/jit"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
 

@@ -16,10 +16,12 @@ import (
 
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
-	"github.com/ehasm/ehasm/internal/profile/jit"
+	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/record"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
+	"github.com/ehasm/ehasm/internal/rows"
+	"github.com/ehasm/ehasm/internal/rows/jit"
 	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/gdamore/tcell/v2"
@@ -90,11 +92,12 @@ const fillPatience = 2 * time.Second
 
 // prepare makes the objects that unwind and name stacks.
 func (r *run) prepare(ctx, compiling context.Context) {
-	r.made = ondemand.New(ondemand.Options{Source: r.opt.Sampling.Source, Keep: r.opt.Run.Cache,
-		TablesOnly: r.opt.Sampling.TablesOnly, Background: true, Wait: r.patience})
+	r.made = ondemand.New(ondemand.Options{Keep: r.opt.Run.Cache, Options: rows.Options{
+		Source: r.opt.Sampling.Source, TablesOnly: r.opt.Sampling.TablesOnly, Background: true, Wait: r.patience,
+	}})
 	r.objects = unwind.NewObjects(unwind.Options{
 		DebugDirs: unwind.DefaultDebugDirs(),
-		VDSO:      func() ([]byte, error) { return ondemand.VDSO(ctx) },
+		VDSO:      func() ([]byte, error) { return find.RunningVDSO(ctx) },
 		Prepare:   r.made.Prepare,
 		Compile: func(name string, file io.ReaderAt, size int64) ([]byte, error) {
 			return r.made.EhElf(compiling, name, file, size)

@@ -2,7 +2,7 @@ package script
 
 import (
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
-	"github.com/ehasm/ehasm/internal/profile/jit"
+	"github.com/ehasm/ehasm/internal/rows/jit"
 	"github.com/ehasm/ehasm/perfdata"
 )
 

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
+	"github.com/ehasm/ehasm/internal/rows/jit"
 	"github.com/ehasm/ehasm/internal/testing/perfdatatest"
 	"github.com/ehasm/ehasm/internal/testing/unwindtest"
 	"github.com/ehasm/ehasm/perfdata"

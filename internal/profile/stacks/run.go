@@ -10,9 +10,9 @@ import (
 
 	"github.com/ehasm/ehasm/internal/debuginfo/debuginfod"
 	"github.com/ehasm/ehasm/internal/files/output"
-	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
+	"github.com/ehasm/ehasm/internal/rows/jit"
 	"github.com/ehasm/ehasm/stack"
 	"github.com/ehasm/ehasm/unwind"
 )

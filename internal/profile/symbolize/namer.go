@@ -14,8 +14,8 @@ import (
 
 	"github.com/ehasm/ehasm/internal/debuginfo/prototypes"
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
-	"github.com/ehasm/ehasm/internal/profile/jit"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/rows/jit"
 	"github.com/ehasm/ehasm/unwind"
 )
 
