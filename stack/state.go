@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/files/procfs"
-	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 
 	"golang.org/x/sys/unix"
 )
@@ -91,7 +91,7 @@ func blockedIn(pid int32, task string) string {
 	fields := strings.Fields(string(b))
 	if err != nil || len(fields) <= first || fields[number] == "-1" { // -1: blocked in no system call
 		if w, err := os.ReadFile(task + "wchan"); err == nil && len(w) > 0 && string(w) != "0" {
-			return " in the kernel's " + stackfmt.Escape(string(w))
+			return " in the kernel's " + output.Text(string(w))
 		}
 		return ""
 	}
@@ -113,7 +113,7 @@ func blockedIn(pid int32, task string) string {
 			break
 		}
 		target, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, uint32(fd))) // it may have been closed
-		return fmt.Sprintf(" in %s(%s)", call.name, strings.TrimSpace(fmt.Sprintf("%d %s", uint32(fd), stackfmt.Escape(target))))
+		return fmt.Sprintf(" in %s(%s)", call.name, strings.TrimSpace(fmt.Sprintf("%d %s", uint32(fd), output.Text(target))))
 	}
 	return " in " + call.name
 }
@@ -164,7 +164,7 @@ func refused(pid, tid int32, err error) error {
 	case tracer != "" && tracer != "0":
 		n, _ := strconv.Atoi(tracer) // the thread that traces
 		by := readStatus(int32(n), int32(n))
-		reason = fmt.Sprintf("process %s (%s) traces it", cmp.Or(by["Tgid"], tracer), stackfmt.Escape(by["Name"]))
+		reason = fmt.Sprintf("process %s (%s) traces it", cmp.Or(by["Tgid"], tracer), output.Text(by["Name"]))
 		remedy = "end that debugger or strace first"
 	case scope == "3":
 		reason, remedy = "kernel.yama.ptrace_scope=3 forbids ptrace until the next boot", "a core (ehasm stack CORE) needs no ptrace"

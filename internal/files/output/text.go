@@ -24,13 +24,44 @@ func Name(name string) string {
 	return name
 }
 
-// Text escapes unprintable characters in a message.
+// Text returns a name of a thread, function or file as text that stays on its line and
+// cannot control a terminal: unprintable characters are written as in Go and C, as \n,
+// \x1b or \u202e. Any process can choose such names; perf writes those of threads and
+// files unescaped.
 func Text(s string) string {
-	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if isPlain(s) {
 		return s
 	}
-	q := strconv.Quote(s)
-	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
+	var b strings.Builder
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			// Bytes that are no UTF-8 are shown as bytes.
+			const hex = "0123456789abcdef"
+			b.WriteString(`\x`)
+			b.WriteByte(hex[s[0]>>4])
+			b.WriteByte(hex[s[0]&15])
+		case unicode.IsPrint(r):
+			b.WriteString(s[:size])
+		default:
+			// Without the quotes.
+			q := strconv.QuoteRune(r)
+			b.WriteString(q[1 : len(q)-1])
+		}
+		s = s[size:]
+	}
+	return b.String()
+}
+
+// isPlain reports whether s consists only of printable ASCII characters.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 // ErrorText returns the text of err without the path, which the line already names.

@@ -15,7 +15,8 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/abi"
-	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/files/output"
+	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/internal/profile/stacks"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/stack"
@@ -128,10 +129,10 @@ func (c *crashed) text(cache *symbolize.Cache) []byte {
 	// Objects and notes come last, within a quarter of the bound.
 	tail := []byte("\nobjects:\n")
 	for _, o := range c.objects() {
-		tail = fmt.Appendf(tail, "%s-%s offset %s %s %s\n", o.Start, o.End, o.Offset, o.BuildID, stackfmt.Escape(o.Name))
+		tail = fmt.Appendf(tail, "%s-%s offset %s %s %s\n", o.Start, o.End, o.Offset, o.BuildID, output.Text(o.Name))
 	}
 	for _, note := range t.Notes {
-		tail = fmt.Appendf(tail, "note: %s\n", stackfmt.Escape(note))
+		tail = fmt.Appendf(tail, "note: %s\n", output.Text(note))
 	}
 	return append(append(b, cut(rest, MostBytes-len(b)-min(len(tail), MostBytes/4))...), cut(tail, MostBytes/4)...)
 }
@@ -264,7 +265,7 @@ func bound(t *stack.Target) {
 }
 
 // shorten bounds the names of a frame.
-func shorten(f *stackfmt.Frame) {
+func shorten(f *frame.Frame) {
 	f.Name, f.DSO = f.Name[:min(len(f.Name), mostName)], f.DSO[:min(len(f.DSO), mostName)]
 	f.Inlined = nil
 }

@@ -5,6 +5,7 @@ package record
 import (
 	"slices"
 
+	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 )
 
@@ -52,7 +53,7 @@ func joinLost(list, more []Lost) []Lost {
 
 // sample returns a sample that stands for the lost ones, so that the profile shows them.
 func (l *Lost) sample(worker stackfmt.Worker) *stackfmt.Sample {
-	f := &stackfmt.Frame{Name: "[samples lost by the kernel]", DSO: "[lost]"}
+	f := &frame.Frame{Name: "[samples lost by the kernel]", DSO: "[lost]"}
 	worker.Render(f)
-	return &stackfmt.Sample{Comm: "[lost]", Count: l.Count, Period: l.Period, Event: l.Event, Frames: []*stackfmt.Frame{f}, End: stackfmt.NoUserStack}
+	return &stackfmt.Sample{Comm: "[lost]", Count: l.Count, Period: l.Period, Event: l.Event, Frames: []*frame.Frame{f}, End: stackfmt.NoUserStack}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/unwind"
@@ -157,10 +158,10 @@ func (p *Profile) Each(names *symbolize.Namer, f func(comm string, frames []stri
 			}
 			s := out.stack(&part.Stacks[i])
 			frames := make([]string, len(s.Frames))
-			for k, frame := range s.Frames {
-				name := frame.Shown()
+			for k, one := range s.Frames {
+				name := one.Shown()
 				if name == "" {
-					name = "[" + filepath.Base(frame.DSO) + "]"
+					name = "[" + filepath.Base(one.DSO) + "]"
 				}
 				frames[len(frames)-1-k] = name
 			}
@@ -174,7 +175,7 @@ type writer struct {
 	p       *Profile
 	cache   *symbolize.Cache
 	list    []*Frame
-	frames  []*stackfmt.Frame
+	frames  []*frame.Frame
 	guessed []int
 	sample  stackfmt.Sample
 }
@@ -191,7 +192,7 @@ func (o *writer) stack(s *Stack) *stackfmt.Sample {
 		if f.Guessed {
 			o.guessed = append(o.guessed, len(o.frames))
 		}
-		var named *stackfmt.Frame
+		var named *frame.Frame
 		m := &f.Mapping
 		if m.Object == nil {
 			m = nil

@@ -13,7 +13,6 @@ import (
 	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/profile/push"
 	"github.com/ehasm/ehasm/internal/profile/record"
-	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 )
 
@@ -83,7 +82,7 @@ func (r *run) newSender() (*sender, error) {
 		if !ok || name == "" {
 			return nil, fmt.Errorf("label %q: want NAME=VALUE", l)
 		}
-		labels[stackfmt.Escape(name)] = stackfmt.Escape(value)
+		labels[output.Text(name)] = output.Text(value)
 	}
 	pusher, err := push.New(push.Options{URL: o.URL, Protocol: protocol, Header: header, Failed: r.notSent})
 	if err != nil {
@@ -93,7 +92,7 @@ func (r *run) newSender() (*sender, error) {
 }
 
 // serviceName returns the name under which profiles are sent. The protocols' strings are UTF-8, names of files need not be.
-func (r *run) serviceName() string { return stackfmt.Escape(r.service()) }
+func (r *run) serviceName() string { return output.Text(r.service()) }
 
 func (r *run) service() string {
 	switch {

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/perfdata"
 )
 
@@ -83,7 +83,7 @@ func (m *seenValues) nothing(f *Filter) string {
 	if f.From != 0 || f.To != 0 {
 		why = append(why, fmt.Sprintf("--time %s (samples are of %s)", span(f.From, f.To), span(m.first, m.last)))
 	}
-	return fmt.Sprintf("none of the %d samples is chosen by %s", m.samples, stackfmt.Escape(strings.Join(why, ", ")))
+	return fmt.Sprintf("none of the %d samples is chosen by %s", m.samples, output.Text(strings.Join(why, ", ")))
 }
 
 // most lists the keys with the highest counts.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 
+	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
@@ -62,7 +63,7 @@ type nothing struct{}
 func (nothing) Worker() stackfmt.Worker { return nothing{} }
 
 // Render has nothing to do.
-func (nothing) Render(*stackfmt.Frame) {}
+func (nothing) Render(*frame.Frame) {}
 
 // Add drops the sample.
 func (nothing) Add(b []byte, _ *stackfmt.Sample) []byte { return b }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/unwind"
 )
@@ -88,7 +88,7 @@ func (s *Summary) Text(w io.Writer) {
 		fmt.Fprintf(w, "  %-28s %9d  %5.1f%%  (%d frames)\n", "went by frame pointer", s.GuessedIn, 100*float64(s.GuessedIn)/float64(s.Unwound), s.Guessed)
 	}
 	for _, h := range s.Hints {
-		fmt.Fprintf(w, "  hint: %s\n", stackfmt.Escape(h))
+		fmt.Fprintf(w, "  hint: %s\n", output.Text(h))
 	}
 	if s.Compat > 0 {
 		fmt.Fprintf(w, "  %-28s %9d\n", "32-bit code", s.Compat)
@@ -108,7 +108,7 @@ func (s *Summary) Text(w io.Writer) {
 				ended += n
 			}
 		}
-		fmt.Fprintf(w, "  no eh_elf: %s (%d frames, in which %d stacks end)\n", stackfmt.Escape(o.Error), o.Frames, ended)
+		fmt.Fprintf(w, "  no eh_elf: %s (%d frames, in which %d stacks end)\n", output.Text(o.Error), o.Frames, ended)
 	}
 	if n > most {
 		fmt.Fprintf(w, "  and %d more objects without an eh_elf\n", n-most)

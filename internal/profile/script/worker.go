@@ -5,6 +5,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
+	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/perfdata"
@@ -18,7 +19,7 @@ type worker struct {
 	format stackfmt.Worker
 	pcs    []uint64 // room for one walk
 	walker unwind.Walker
-	stack  []*stackfmt.Frame // of the current sample, innermost first
+	stack  []*frame.Frame    // of the current sample, innermost first
 	end    unwind.Cause      // why the walk of the current sample ended
 	begun  bool              // a batch was done before
 	places map[place]*placed // with call chains instead of names
@@ -86,7 +87,7 @@ func (w *worker) foreseePlaces(b *batch) {
 }
 
 // leaf returns the frame of the sample's own ip.
-func (w *worker) leaf(s *sample) *stackfmt.Frame {
+func (w *worker) leaf(s *sample) *frame.Frame {
 	if s.mode == perfdata.ModeKernel {
 		return w.names.Kernel(s.ip, findKernel(s.made, s.ip))
 	}

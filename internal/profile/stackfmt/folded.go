@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ehasm/ehasm/internal/files/output"
+	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/internal/profile/tally"
 )
 
@@ -39,7 +41,7 @@ type foldedWorker struct {
 
 // foldedName returns the name in a folded stack: if there is none, the name of the
 // object in brackets, as stackcollapse-perf.pl writes it.
-func foldedName(f *Frame) string {
+func foldedName(f *frame.Frame) string {
 	if f.Name != "" {
 		return f.Shown()
 	}
@@ -47,11 +49,11 @@ func foldedName(f *Frame) string {
 }
 
 // clean replaces the characters of a name that have a meaning in folded stacks.
-func clean(name string) string { return strings.ReplaceAll(Escape(name), ";", ":") }
+func clean(name string) string { return strings.ReplaceAll(output.Text(name), ";", ":") }
 
 // annotation returns the suffix by which flamegraph.pl recognises kernel code, code
 // compiled at run time and inlined functions.
-func annotation(f *Frame) string {
+func annotation(f *frame.Frame) string {
 	switch {
 	case f.Kernel:
 		return "_[k]"
@@ -67,7 +69,7 @@ func (f *folded) append(b []byte, name string) []byte {
 }
 
 // Render makes the numbers of a frame and of the functions inlined into it, outermost first.
-func (w *foldedWorker) Render(f *Frame) {
+func (w *foldedWorker) Render(f *frame.Frame) {
 	f.Text = w.folded.append(f.Text, clean(foldedName(f))+annotation(f))
 	for _, in := range slices.Backward(f.Inlined) {
 		f.Text = w.folded.append(f.Text, clean(in.Shown())+"_[i]")

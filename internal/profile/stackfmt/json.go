@@ -8,6 +8,8 @@ import (
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/ehasm/ehasm/internal/frame"
 )
 
 // jsonLines writes an object per sample, each on its own line.
@@ -42,7 +44,7 @@ func (jsonLines) Worker() Worker { return jsonLines{} }
 func (jsonLines) Finish(io.Writer, *Recording) error { return nil }
 
 // Render writes the frame's JSON once, for all samples that have it.
-func (jsonLines) Render(f *Frame) {
+func (jsonLines) Render(f *frame.Frame) {
 	j := jsonFrame{IP: "0x" + strconv.FormatUint(f.IP, 16), DSO: f.DSO, Inlined: true}
 	for _, in := range f.Inlined {
 		j.Symbol, j.File, j.Line = in.Name, in.File, in.Line

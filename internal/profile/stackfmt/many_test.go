@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/google/pprof/profile"
@@ -28,15 +29,15 @@ func TestManyStacks(t *testing.T) {
 			require.NoError(t, err)
 			f := spec.New(Options{})
 			workers := []Worker{f.Worker(), f.Worker()}
-			var frames [2][]*Frame
+			var frames [2][]*frame.Frame
 			for i := range frames {
 				for j := range 400 {
-					frame := &Frame{IP: uint64(j), Name: fmt.Sprint(names[j%len(names)], j/len(names)), DSO: "/lib"}
+					one := &frame.Frame{IP: uint64(j), Name: fmt.Sprint(names[j%len(names)], j/len(names)), DSO: "/lib"}
 					if j%7 == 0 {
-						frame.Inlined = []Inlined{{Name: "in;lined"}}
+						one.Inlined = []frame.Inlined{{Name: "in;lined"}}
 					}
-					workers[i].Render(frame)
-					frames[i] = append(frames[i], frame)
+					workers[i].Render(one)
+					frames[i] = append(frames[i], one)
 				}
 			}
 			want := make(map[string]uint64) // by lines of folded
@@ -151,10 +152,10 @@ func TestReplacedFile(t *testing.T) {
 	const path = "/no/such/lib.so"
 	for _, id := range []string{"", "\x0a", "\x0b", "\x0a"} {
 		o := objects.Object(path, []byte(id))
-		frame := &Frame{IP: 16, Name: "f", DSO: path, Object: o,
-			Source: Source{File: "f.c", Line: 10 + map[string]int{"": 0, "\x0a": 1, "\x0b": 2}[id]}}
-		w.Render(frame)
-		w.Add(nil, &Sample{Event: event, Period: 1, Frames: []*Frame{frame}, End: unwind.Outermost})
+		one := &frame.Frame{IP: 16, Name: "f", DSO: path, Object: o,
+			Source: frame.Source{File: "f.c", Line: 10 + map[string]int{"": 0, "\x0a": 1, "\x0b": 2}[id]}}
+		w.Render(one)
+		w.Add(nil, &Sample{Event: event, Period: 1, Frames: []*frame.Frame{one}, End: unwind.Outermost})
 	}
 	var out bytes.Buffer
 	require.NoError(t, f.Finish(&out, &Recording{Events: []*Event{event}, Objects: objects.All()}))

@@ -6,6 +6,9 @@ import (
 	"io"
 	"path/filepath"
 	"strconv"
+
+	"github.com/ehasm/ehasm/internal/files/output"
+	"github.com/ehasm/ehasm/internal/frame"
 )
 
 // PerfFields are fields of the format perf, by the names that perf script -F has for them. Those that an
@@ -47,7 +50,7 @@ func (p *perfText) Worker() Worker { return p }
 func (p *perfText) Finish(io.Writer, *Recording) error { return nil }
 
 // Render writes the lines of the frame and of the functions inlined into it.
-func (p *perfText) Render(f *Frame) {
+func (p *perfText) Render(f *frame.Frame) {
 	for _, in := range f.Inlined {
 		f.Text = p.appendFrame(f.Text, f, in.Shown(), inlined)
 		f.Text = p.appendSource(f.Text, in.Source)
@@ -61,40 +64,40 @@ const inlined = "inlined"
 
 // appendFrame writes a line of a call chain as sample__fprintf_callchain in
 // tools/perf/util/evsel_fprintf.c does.
-func (p *perfText) appendFrame(b []byte, f *Frame, name, object string) []byte {
+func (p *perfText) appendFrame(b []byte, f *frame.Frame, name, object string) []byte {
 	b = append(b, '\t')
 	b = appendHex(b, f.IP, 16)
 	return p.appendName(b, f, name, object)
 }
 
 // appendName writes symbol, offset and object, as far as they are wanted.
-func (p *perfText) appendName(b []byte, f *Frame, name, object string) []byte {
+func (p *perfText) appendName(b []byte, f *frame.Frame, name, object string) []byte {
 	switch {
 	case !p.fields.Sym:
 	case name == "", p.unknown && f.NoSymbol && object != inlined:
 		b = append(b, " [unknown]"...)
 	default:
-		b = append(append(b, ' '), Escape(name)...)
+		b = append(append(b, ' '), output.Text(name)...)
 		if p.fields.SymOff {
 			b = append(b, "+0x"...)
 			b = strconv.AppendUint(b, f.Offset, 16)
 		}
 	}
 	if p.fields.DSO || object == inlined {
-		b = append(append(append(b, " ("...), Escape(object)...), ')')
+		b = append(append(append(b, " ("...), output.Text(object)...), ')')
 	}
 	return append(b, '\n')
 }
 
 // appendSource writes a place as perf script does with the field srcline.
-func (p *perfText) appendSource(b []byte, s Source) []byte {
+func (p *perfText) appendSource(b []byte, s frame.Source) []byte {
 	if s.File == "" {
 		return b
 	}
 	if !p.opt.FullSourcePath {
 		s.File = filepath.Base(s.File)
 	}
-	return fmt.Appendf(b, "  %s:%d\n", Escape(s.File), s.Line)
+	return fmt.Appendf(b, "  %s:%d\n", output.Text(s.File), s.Line)
 }
 
 // appendHex writes v in hexadecimal, right-aligned.
@@ -123,7 +126,7 @@ func appendPadded(b []byte, v uint64, width int) []byte {
 func (p *perfText) Add(b []byte, s *Sample) []byte {
 	e, want := s.Event, &p.fields
 	if want.Comm {
-		comm := Escape(s.Comm)
+		comm := output.Text(s.Comm)
 		// perf aligns the name only in samples of one line.
 		if !e.Callchain || !want.IP {
 			for range 16 - len(comm) {
@@ -148,7 +151,7 @@ func (p *perfText) Add(b []byte, s *Sample) []byte {
 		for range s.Width - len(e.Name) {
 			b = append(b, ' ')
 		}
-		b = append(append(b, Escape(e.Name)...), ": "...)
+		b = append(append(b, output.Text(e.Name)...), ": "...)
 	}
 	if !want.IP {
 		return append(b, '\n')

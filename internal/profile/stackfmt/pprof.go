@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/ehasm/ehasm/internal/files/output"
+	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/internal/profile/tally"
 	"github.com/ehasm/ehasm/unwind"
 
@@ -19,7 +21,7 @@ import (
 type pprof struct {
 	opt     Options
 	mu      sync.Mutex
-	frames  []*Frame                // by number; equal ones are found in Finish
+	frames  []*frame.Frame          // by number; equal ones are found in Finish
 	labels  numbers[string, string] // sets of labels: see appendLabel
 	workers []*pprofWorker
 }
@@ -49,7 +51,7 @@ type pprofWorker struct {
 }
 
 // Render gives the frame a number. Frames of workers share one list.
-func (w *pprofWorker) Render(f *Frame) {
+func (w *pprofWorker) Render(f *frame.Frame) {
 	p := w.pprof
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,8 +90,8 @@ func (w *pprofWorker) Add(b []byte, s *Sample) []byte {
 // appendLabel appends a label to a set: name and value, each ended by a zero byte, which Escape
 // leaves in no text.
 func appendLabel(k []byte, name, value string) []byte {
-	k = append(append(k, Escape(name)...), 0)
-	return append(append(k, Escape(value)...), 0)
+	k = append(append(k, output.Text(name)...), 0)
+	return append(append(k, output.Text(value)...), 0)
 }
 
 // splitLabels reads what appendLabel wrote.
@@ -108,7 +110,7 @@ func splitLabels(k string) map[string][]string {
 type profileBuilder struct {
 	p         profile.Profile
 	opt       Options
-	places    []*Frame            // by number
+	places    []*frame.Frame      // by number
 	order     []uint32            // numbers of places in the order of their addresses, of equal ones one
 	same      []uint32            // by number of a place, the one of order
 	locations []*profile.Location // by number of those
@@ -136,7 +138,7 @@ func (p *pprof) Finish(w io.Writer, r *Recording) error {
 	}
 	b.p.DurationNanos = r.Duration.Nanoseconds()
 	for _, c := range r.Comments {
-		b.p.Comments = append(b.p.Comments, Escape(c))
+		b.p.Comments = append(b.p.Comments, output.Text(c))
 	}
 	b.mappingsOf(r.Objects)
 	p.frames = nil // what locations do not take is not needed any more
@@ -180,17 +182,17 @@ func (b *profileBuilder) sampleTypes(events []*Event) map[string]int {
 	at := make(map[string]int)
 	// Index in SampleType, by the event's name.
 	for _, e := range events {
-		if _, ok := at[Escape(e.Name)]; ok {
+		if _, ok := at[output.Text(e.Name)]; ok {
 			continue
 		}
-		at[Escape(e.Name)] = len(b.p.SampleType)
+		at[output.Text(e.Name)] = len(b.p.SampleType)
 		samples, kind := cmp.Or(e.Samples, "samples"), e.kind()
 		if len(events) > 1 && e.Samples == "" { // each type is there once
 			samples, kind = "samples of "+e.Name, e.Name
 		}
 		// Two values each: how many samples, and the sum of their periods.
-		b.p.SampleType = append(b.p.SampleType, &profile.ValueType{Type: Escape(samples), Unit: "count"},
-			&profile.ValueType{Type: Escape(kind), Unit: e.unit()})
+		b.p.SampleType = append(b.p.SampleType, &profile.ValueType{Type: output.Text(samples), Unit: "count"},
+			&profile.ValueType{Type: output.Text(kind), Unit: e.unit()})
 	}
 	if len(events) == 0 { // there are no samples either
 		b.p.SampleType = []*profile.ValueType{{Type: "samples", Unit: "count"}}
@@ -254,11 +256,11 @@ func (b *profileBuilder) location(id uint32) *profile.Location {
 
 // line has the name with the parameters for people, and that without for what matches
 // functions of several profiles.
-func (b *profileBuilder) line(dso, name, shown string, s Source) profile.Line {
+func (b *profileBuilder) line(dso, name, shown string, s frame.Source) profile.Line {
 	k := functionKey{dso, shown, s.File}
 	fn := b.functions[k]
 	if fn == nil {
-		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: Escape(shown), SystemName: Escape(name), Filename: Escape(s.File)}
+		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: output.Text(shown), SystemName: output.Text(name), Filename: output.Text(s.File)}
 		b.functions[k] = fn
 		b.p.Function = append(b.p.Function, fn)
 	}
@@ -268,7 +270,7 @@ func (b *profileBuilder) line(dso, name, shown string, s Source) profile.Line {
 // mappingsOf adds the mappings of those objects that have frames. They are in the
 // order in which they were mapped: pprof takes the first for the program.
 func (b *profileBuilder) mappingsOf(objects []*unwind.Object) {
-	used := make(map[*unwind.Object]*Frame)
+	used := make(map[*unwind.Object]*frame.Frame)
 	for _, f := range b.places {
 		used[f.Object] = f
 	}
@@ -280,11 +282,11 @@ func (b *profileBuilder) mappingsOf(objects []*unwind.Object) {
 }
 
 // mapping returns the mapping of a frame's file. It covers all addresses.
-func (b *profileBuilder) mapping(f *Frame) *profile.Mapping {
+func (b *profileBuilder) mapping(f *frame.Frame) *profile.Mapping {
 	k := mappingKey{f.DSO, b.buildID(f)}
 	m := b.mappings[k]
 	if m == nil {
-		m = &profile.Mapping{ID: uint64(len(b.p.Mapping) + 1), Limit: ^uint64(0), File: Escape(f.DSO), BuildID: k.buildID, HasFunctions: true,
+		m = &profile.Mapping{ID: uint64(len(b.p.Mapping) + 1), Limit: ^uint64(0), File: output.Text(f.DSO), BuildID: k.buildID, HasFunctions: true,
 			HasInlineFrames: b.opt.Inline, HasFilenames: b.opt.Lines, HasLineNumbers: b.opt.Lines}
 		b.mappings[k] = m
 		b.p.Mapping = append(b.p.Mapping, m)
@@ -293,7 +295,7 @@ func (b *profileBuilder) mapping(f *Frame) *profile.Mapping {
 }
 
 // buildID returns the build-id of a frame's object in hexadecimal, or "" if there is none.
-func (b *profileBuilder) buildID(f *Frame) string {
+func (b *profileBuilder) buildID(f *frame.Frame) string {
 	if f.Object == nil {
 		return ""
 	}

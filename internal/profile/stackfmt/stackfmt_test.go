@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/stretchr/testify/assert"
@@ -48,10 +49,10 @@ func TestAggregated(t *testing.T) {
 		require.NoError(t, err)
 		f := spec.New(Options{})
 		w := f.Worker()
-		lost := &Frame{Name: "[lost]"}
+		lost := &frame.Frame{Name: "[lost]"}
 		w.Render(lost)
 		out := bytes.NewBuffer(w.Add(nil, &Sample{Comm: "a b", Count: 7, Period: 700, Event: event,
-			Frames: []*Frame{lost}, End: unwind.Outermost}))
+			Frames: []*frame.Frame{lost}, End: unwind.Outermost}))
 		require.NoError(t, f.Finish(out, &Recording{Events: []*Event{event}}))
 		assert.Contains(t, out.String(), want)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/internal/profile/flamegraph"
 	"github.com/ehasm/ehasm/internal/profile/tally"
 )
@@ -50,7 +51,7 @@ func (t *flames) append(b []byte, kind flamegraph.Kind, name string) []byte {
 }
 
 // kind returns the kind that chooses a frame's colours.
-func kind(f *Frame) flamegraph.Kind {
+func kind(f *frame.Frame) flamegraph.Kind {
 	switch {
 	case f.Kernel:
 		return flamegraph.Kernel
@@ -62,7 +63,7 @@ func kind(f *Frame) flamegraph.Kind {
 
 // Render makes the numbers of a frame and of the functions inlined into it, in the order of the
 // graph.
-func (w *flameWorker) Render(f *Frame) {
+func (w *flameWorker) Render(f *frame.Frame) {
 	t := w.flames
 	// Reversed: the innermost first.
 	if t.opt.Reversed {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/google/pprof/profile"
@@ -19,9 +20,9 @@ func TestWeight(t *testing.T) {
 		require.NoError(t, err)
 		format := spec.New(Options{})
 		w := format.Worker()
-		frame := &Frame{Name: "wait"}
-		w.Render(frame)
-		w.Add(nil, &Sample{Comm: "x", Event: event, Frames: []*Frame{frame}, Count: 3, End: unwind.Outermost, Period: 7_000_000, Weight: 7000})
+		one := &frame.Frame{Name: "wait"}
+		w.Render(one)
+		w.Add(nil, &Sample{Comm: "x", Event: event, Frames: []*frame.Frame{one}, Count: 3, End: unwind.Outermost, Period: 7_000_000, Weight: 7000})
 		var out bytes.Buffer
 		require.NoError(t, format.Finish(&out, &Recording{Events: []*Event{event}}))
 		return &out

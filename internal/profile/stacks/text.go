@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ehasm/ehasm/internal/files/output"
+	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/stack"
@@ -19,9 +21,9 @@ import (
 
 // Group holds threads with equal stacks.
 type Group struct {
-	Count   int               // how often the stack was seen, in all rounds
-	Threads []stack.Thread    // each in each of its states once
-	Frames  []*stackfmt.Frame // of Threads[0], innermost first, with names
+	Count   int            // how often the stack was seen, in all rounds
+	Threads []stack.Thread // each in each of its states once
+	Frames  []*frame.Frame // of Threads[0], innermost first, with names
 }
 
 // Groups puts threads with equal stacks together.
@@ -102,7 +104,7 @@ func (gs *Groups) Text(b []byte, t *stack.Target, stopped bool) []byte {
 	}
 	b = fmt.Appendf(b, "%s %d", what, t.PID)
 	if t.Comm != "" {
-		b = fmt.Appendf(b, " (%s)", stackfmt.Escape(t.Comm))
+		b = fmt.Appendf(b, " (%s)", output.Text(t.Comm))
 	}
 	if t.Reason != "" {
 		b = fmt.Appendf(b, ": %s", t.Reason)
@@ -135,7 +137,7 @@ func (g *Group) head(b []byte, stopped, often bool) []byte {
 	if len(ids) == 1 {
 		b = fmt.Appendf(b, "thread %d", first.TID)
 		if first.Comm != "" {
-			b = fmt.Appendf(b, " (%s)", stackfmt.Escape(first.Comm))
+			b = fmt.Appendf(b, " (%s)", output.Text(first.Comm))
 		}
 		between := ", "
 		for i := range g.Threads {
@@ -151,7 +153,7 @@ func (g *Group) head(b []byte, stopped, often bool) []byte {
 	b = fmt.Appendf(b, "%d threads", len(ids))
 	// States without what follows in brackets.
 	b = append(b, g.counts(", ", func(t *stack.Thread) string { state, _, _ := strings.Cut(t.State, "("); return state })...)
-	b = append(b, g.counts("; ", func(t *stack.Thread) string { return stackfmt.Escape(t.Comm) })...)
+	b = append(b, g.counts("; ", func(t *stack.Thread) string { return output.Text(t.Comm) })...)
 	b = append(b, "; ids"...)
 	const shown = 10
 	for _, id := range ids[:min(shown, len(ids))] {
@@ -197,7 +199,7 @@ func (g *Group) counts(begin string, of func(*stack.Thread) string) string {
 func (g *Group) stack(b []byte) []byte {
 	th := &g.Threads[0]
 	for _, place := range th.Kernel {
-		b = fmt.Appendf(b, "#    in the kernel      %s\n", stackfmt.Escape(place))
+		b = fmt.Appendf(b, "#    in the kernel      %s\n", output.Text(place))
 	}
 	if th.Missing != "" {
 		return fmt.Appendf(b, "    no stack: %s\n", th.Missing)
@@ -235,7 +237,7 @@ func (g *Group) frame(b []byte, i int) []byte {
 	th, f := &g.Threads[0], g.Frames[i]
 	n := th.FrameNumber(i)
 	for _, in := range f.Inlined {
-		b = appendPlace(fmt.Appendf(b, "#%-3d %#016x %s", n, th.PCs[i], stackfmt.Escape(in.Shown())), in.Source)
+		b = appendPlace(fmt.Appendf(b, "#%-3d %#016x %s", n, th.PCs[i], output.Text(in.Shown())), in.Source)
 		b = append(b, " (inlined)\n"...)
 	}
 	b = appendFrame(b, n, th.PCs[i], f)
@@ -270,26 +272,26 @@ func repeats(period int) string {
 }
 
 // appendFrame writes a frame without the end of its line.
-func appendFrame(b []byte, i int, pc uint64, f *stackfmt.Frame) []byte {
+func appendFrame(b []byte, i int, pc uint64, f *frame.Frame) []byte {
 	b = fmt.Appendf(b, "#%-3d %#016x ", i, pc)
 	// No symbol: only the object is known.
 	if f.Name == "" {
 		b = append(b, "??"...)
 	} else {
-		b = fmt.Appendf(b, "%s+%#x", stackfmt.Escape(f.Shown()), f.OffsetOf(pc))
+		b = fmt.Appendf(b, "%s+%#x", output.Text(f.Shown()), f.OffsetOf(pc))
 	}
 	if f.File != "" {
 		return appendPlace(b, f.Source)
 	}
-	return fmt.Appendf(b, " in %s", stackfmt.Escape(filepath.Base(f.DSO)))
+	return fmt.Appendf(b, " in %s", output.Text(filepath.Base(f.DSO)))
 }
 
 // appendPlace writes a source line, if it is known.
-func appendPlace(b []byte, s stackfmt.Source) []byte {
+func appendPlace(b []byte, s frame.Source) []byte {
 	if s.File == "" {
 		return b
 	}
-	return fmt.Appendf(b, " at %s:%d", stackfmt.Escape(s.File), s.Line)
+	return fmt.Appendf(b, " at %s:%d", output.Text(s.File), s.Line)
 }
 
 // Event is what the samples of Samples count.

@@ -7,23 +7,23 @@ import (
 	"sync"
 
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
-	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/unwind"
 )
 
 // Cache keeps the frames of one goroutine, each named and rendered once.
 type Cache struct {
 	names  *Namer
-	render func(*stackfmt.Frame) // called once for each new frame
+	render func(*frame.Frame) // called once for each new frame
 	frames map[frameKey]*entry
-	kernel map[kernelKey]*stackfmt.Frame
-	places map[string]*stackfmt.Frame // of KernelPlace
-	learnt *unwind.Maps               // whose jitdump files are known; nil: none
+	kernel map[kernelKey]*frame.Frame
+	places map[string]*frame.Frame // of KernelPlace
+	learnt *unwind.Maps            // whose jitdump files are known; nil: none
 }
 
 // entry is a frame of user code.
 type entry struct {
-	*stackfmt.Frame
+	*frame.Frame
 	signal bool   // its caller was interrupted, it did not call
 	hits   uint64 // lookups of the frame
 }
@@ -38,20 +38,20 @@ type frameKey struct {
 
 // NewCache returns an empty Cache. render, which may be nil, is called once for
 // each new frame: see stackfmt.Worker.
-func (n *Namer) NewCache(render func(*stackfmt.Frame)) *Cache {
+func (n *Namer) NewCache(render func(*frame.Frame)) *Cache {
 	if render == nil {
-		render = func(*stackfmt.Frame) {}
+		render = func(*frame.Frame) {}
 	}
-	return &Cache{names: n, render: render, frames: make(map[frameKey]*entry), kernel: make(map[kernelKey]*stackfmt.Frame),
-		places: make(map[string]*stackfmt.Frame)}
+	return &Cache{names: n, render: render, frames: make(map[frameKey]*entry), kernel: make(map[kernelKey]*frame.Frame),
+		places: make(map[string]*frame.Frame)}
 }
 
 // Stack appends the frames of pcs, which are as unwind.Walker.Walk returns them:
 // those after the first are return addresses, except after a signal frame.
-func (c *Cache) Stack(list []*stackfmt.Frame, maps *unwind.Maps, pid int32, pcs []uint64) []*stackfmt.Frame {
+func (c *Cache) Stack(list []*frame.Frame, maps *unwind.Maps, pid int32, pcs []uint64) []*frame.Frame {
 	exact := true // the pc is the instruction itself, not the one after a call
 	for _, pc := range pcs {
-		var f *stackfmt.Frame
+		var f *frame.Frame
 		if exact {
 			f, exact = c.Frame(maps.Find(pc), pid, pc)
 		} else {
@@ -63,16 +63,16 @@ func (c *Cache) Stack(list []*stackfmt.Frame, maps *unwind.Maps, pid int32, pcs 
 }
 
 // Backtrace returns the frames of pcs, which are as for Stack, of a process of which no record tells what it has mapped.
-func (c *Cache) Backtrace(maps *unwind.Maps, pid int32, pcs []uint64) []*stackfmt.Frame {
+func (c *Cache) Backtrace(maps *unwind.Maps, pid int32, pcs []uint64) []*frame.Frame {
 	if places := c.names.opt.Places; places != nil && c.learnt != maps {
 		places.Learn(pid, maps)
 		c.learnt = maps
 	}
-	return c.Stack(make([]*stackfmt.Frame, 0, len(pcs)), maps, pid, pcs)
+	return c.Stack(make([]*frame.Frame, 0, len(pcs)), maps, pid, pcs)
 }
 
 // User returns the frame of the instruction at a run-time address.
-func (c *Cache) User(maps *unwind.Maps, pid int32, at uint64) *stackfmt.Frame {
+func (c *Cache) User(maps *unwind.Maps, pid int32, at uint64) *frame.Frame {
 	f, _ := c.Frame(maps.Find(at), pid, at)
 	return f
 }
@@ -80,7 +80,7 @@ func (c *Cache) User(maps *unwind.Maps, pid int32, at uint64) *stackfmt.Frame {
 // Frame returns the frame of the instruction at a run-time address that m holds; m is nil
 // if nothing is mapped. signal reports whether it is a signal frame, so that the pc of its
 // caller is not a return address.
-func (c *Cache) Frame(m *unwind.Mapping, pid int32, at uint64) (f *stackfmt.Frame, signal bool) {
+func (c *Cache) Frame(m *unwind.Mapping, pid int32, at uint64) (f *frame.Frame, signal bool) {
 	e := c.mapped(m, pid, at)
 	e.hits++
 	return e.Frame, e.signal
@@ -88,7 +88,7 @@ func (c *Cache) Frame(m *unwind.Mapping, pid int32, at uint64) (f *stackfmt.Fram
 
 // Caller is Frame for a return address, which belongs to the instruction before it; m holds that. A function that is only
 // returned to, such as the one that a signal handler returns to, has no instruction before its first.
-func (c *Cache) Caller(m *unwind.Mapping, pid int32, pc uint64) (f *stackfmt.Frame, signal bool) {
+func (c *Cache) Caller(m *unwind.Mapping, pid int32, pc uint64) (f *frame.Frame, signal bool) {
 	e := c.mapped(m, pid, pc-1)
 	if m != nil && pc < m.End && (e.Name == "" || e.NoSymbol && e.Offset == 0) {
 		if first := c.mapped(m, pid, pc); first.Name != "" && !first.NoSymbol && first.Offset == 0 {
@@ -130,7 +130,7 @@ type kernelKey struct {
 }
 
 // Kernel returns the frame of an address of the kernel; made is the symbol of code that was made at run time, or nil.
-func (c *Cache) Kernel(ip uint64, made *symbols.Symbol) *stackfmt.Frame {
+func (c *Cache) Kernel(ip uint64, made *symbols.Symbol) *frame.Frame {
 	key := kernelKey{ip, made}
 	f := c.kernel[key]
 	if f == nil {
@@ -142,11 +142,11 @@ func (c *Cache) Kernel(ip uint64, made *symbols.Symbol) *stackfmt.Frame {
 }
 
 // KernelPlace returns the frame of a place in the kernel that the kernel has named, as "name+0x12".
-func (c *Cache) KernelPlace(place string) *stackfmt.Frame {
+func (c *Cache) KernelPlace(place string) *frame.Frame {
 	f := c.places[place]
 	if f == nil {
 		name, offset, _ := strings.Cut(place, "+")
-		f = &stackfmt.Frame{Name: name, Kernel: true, DSO: KernelMapName}
+		f = &frame.Frame{Name: name, Kernel: true, DSO: KernelMapName}
 		f.Offset, _ = strconv.ParseUint(offset, 0, 64) // 0: the kernel gives none
 		c.render(f)
 		c.places[place] = f
@@ -155,8 +155,8 @@ func (c *Cache) KernelPlace(place string) *stackfmt.Frame {
 }
 
 // LeftOut returns a frame that stands for so many that are left out.
-func (c *Cache) LeftOut(frames int) *stackfmt.Frame {
-	f := &stackfmt.Frame{Name: fmt.Sprintf("[%d frames left out]", frames)}
+func (c *Cache) LeftOut(frames int) *frame.Frame {
+	f := &frame.Frame{Name: fmt.Sprintf("[%d frames left out]", frames)}
 	c.render(f)
 	return f
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/internal/testing/unwindtest"
 	"github.com/ehasm/ehasm/unwind"
 
@@ -67,7 +67,7 @@ start_context: nop
 	ps.Space(1).Map(0x10000, uint64(info.Size()), 0, objects.Object(path, nil))
 	maps := ps.Space(1).Maps()
 	require.NoError(t, maps.All()[0].Object.Ready())
-	caller := func(pc uint64) *stackfmt.Frame {
+	caller := func(pc uint64) *frame.Frame {
 		m := maps.Find(0x10000 + pc - 1)
 		require.NotNil(t, m)
 		f, _ := c.Caller(m, 1, 0x10000+pc)

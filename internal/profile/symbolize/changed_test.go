@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/stretchr/testify/assert"
@@ -70,7 +70,7 @@ func TestChanged(t *testing.T) {
 			require.Equal(t, path, o.Path())
 			n := New(Options{Lines: true})
 			line := func() int {
-				f := &stackfmt.Frame{Name: "main"}
+				f := &frame.Frame{Name: "main"}
 				n.locate(f, o, addr)
 				return int(f.Source.Line)
 			}

@@ -9,7 +9,7 @@ import (
 	"sort"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/unwind"
 )
 
@@ -80,7 +80,7 @@ func (n *Namer) functionsOf(o *unwind.Object) functions {
 
 // nameByStart names a frame without a symbol after its object and the start of its function:
 // libfoo.so+0x4e40. Else all such functions of an object would look like one.
-func (n *Namer) nameByStart(f *stackfmt.Frame, o *unwind.Object, addr uint64) {
+func (n *Namer) nameByStart(f *frame.Frame, o *unwind.Object, addr uint64) {
 	if fn, ok := n.functionsOf(o).find(addr); ok {
 		f.Name, f.Offset, f.NoSymbol = fmt.Sprintf("%s+%#x", filepath.Base(o.Name), fn.start), addr-fn.start, true
 	}

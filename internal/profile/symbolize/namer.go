@@ -14,7 +14,7 @@ import (
 
 	"github.com/ehasm/ehasm/internal/debuginfo/prototypes"
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
-	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/internal/rows/jit"
 	"github.com/ehasm/ehasm/unwind"
 )
@@ -102,9 +102,9 @@ func (n *Namer) demangle(name string) string {
 
 // kernel names the instruction at an address of the kernel; made is the symbol of code that was made at run time, or nil. The
 // frame stays without a name if the kernel's symbols are not available.
-func (n *Namer) kernel(ip uint64, made *symbols.Symbol) *stackfmt.Frame {
+func (n *Namer) kernel(ip uint64, made *symbols.Symbol) *frame.Frame {
 	const bpf = "[bpf]" // the module of BPF programs, by those that are there when kallsyms is read
-	f := &stackfmt.Frame{IP: ip, Kernel: true, DSO: "[kernel.kallsyms]"}
+	f := &frame.Frame{IP: ip, Kernel: true, DSO: "[kernel.kallsyms]"}
 	if made != nil {
 		f.Name, f.Offset, f.DSO = made.Name, ip-made.Start, made.Name // as perf has it
 	} else if s := n.kernelTable().Find(ip); s != nil && !(n.running.OwnCode && s.Module == bpf) {
@@ -120,8 +120,8 @@ func (n *Namer) kernel(ip uint64, made *symbols.Symbol) *stackfmt.Frame {
 // user returns the frame of the run-time address at, which m holds; m may be nil.
 // signal reports whether it is a signal frame: its caller was interrupted, it did
 // not call.
-func (n *Namer) user(m *unwind.Mapping, key frameKey, at uint64) (f *stackfmt.Frame, signal bool) {
-	f = &stackfmt.Frame{IP: key.addr, Object: key.object, DSO: "[unknown]"}
+func (n *Namer) user(m *unwind.Mapping, key frameKey, at uint64) (f *frame.Frame, signal bool) {
+	f = &frame.Frame{IP: key.addr, Object: key.object, DSO: "[unknown]"}
 	if m == nil {
 		return f, false
 	}
@@ -170,7 +170,7 @@ const memfdPrefix = "/memfd:"
 
 // anonymous names code that was made at run time. Its object has the name of the
 // mapping if there is one, otherwise the name of the map that names its functions.
-func (n *Namer) anonymous(f *stackfmt.Frame, at uint64, pid int32) *stackfmt.Frame {
+func (n *Namer) anonymous(f *frame.Frame, at uint64, pid int32) *frame.Frame {
 	f.DSO, f.JIT = f.Object.Name, true
 	if n.opt.Places == nil {
 		return f

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ehasm/ehasm/internal/debuginfo/srcline"
 	"github.com/ehasm/ehasm/internal/files/input"
-	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/unwind"
 )
 
@@ -45,7 +45,7 @@ func (o *Options) want() srcline.Want {
 
 // locate adds the inlined functions, innermost first, and the lines to a frame.
 // addr is a link-time address.
-func (n *Namer) locate(f *stackfmt.Frame, o *unwind.Object, addr uint64) {
+func (n *Namer) locate(f *frame.Frame, o *unwind.Object, addr uint64) {
 	if !n.opt.places() {
 		return
 	}
@@ -57,9 +57,9 @@ func (n *Namer) locate(f *stackfmt.Frame, o *unwind.Object, addr uint64) {
 	// first.
 	chain := info.lookup(addr, n.opt.want())
 	for i, c := range chain {
-		place := stackfmt.Source{File: c.File, Line: c.Line}
+		place := frame.Source{File: c.File, Line: c.Line}
 		if i < len(chain)-1 {
-			f.Inlined = append(f.Inlined, stackfmt.Inlined{Name: n.demangle(c.Func), Parameters: cmp.Or(c.Parameters, n.mangledParameters(c.Func)), Source: place})
+			f.Inlined = append(f.Inlined, frame.Inlined{Name: n.demangle(c.Func), Parameters: cmp.Or(c.Parameters, n.mangledParameters(c.Func)), Source: place})
 			continue
 		}
 		f.Source, f.Parameters = place, c.Parameters

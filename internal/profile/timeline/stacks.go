@@ -3,16 +3,16 @@ package timeline
 import (
 	"fmt"
 
-	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/frame"
 )
 
 // node is a function at a place: a frame, or a function inlined into it.
 type node struct {
-	name     string          // as shown; unnamed for functions without a name
-	library  string          // path of the object; "": none
-	buildID  string          // raw bytes
-	source   stackfmt.Source // file and line of the place; empty: not known
-	address  uint64          // as perf prints it
+	name     string       // as shown; unnamed for functions without a name
+	library  string       // path of the object; "": none
+	buildID  string       // raw bytes
+	source   frame.Source // file and line of the place; empty: not known
+	address  uint64       // as perf prints it
 	category int
 	depth    int // 0: not inlined
 }
@@ -52,7 +52,7 @@ const (
 )
 
 // categoryOf returns the category of a frame: how it was found matters more than where it lies.
-func categoryOf(f *stackfmt.Frame, k kind) int {
+func categoryOf(f *frame.Frame, k kind) int {
 	switch {
 	case k == blocked:
 		return offCPU
@@ -67,7 +67,7 @@ func categoryOf(f *stackfmt.Frame, k kind) int {
 }
 
 // unnamed returns the name to show for a function without one.
-func unnamed(f *stackfmt.Frame) string { return fmt.Sprintf("0x%x", f.IP) }
+func unnamed(f *frame.Frame) string { return fmt.Sprintf("0x%x", f.IP) }
 
 // stacks numbers nodes and stacks. A stack is a node and the number of its caller's stack, which is smaller.
 type stacks struct {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 )
 
@@ -27,7 +28,7 @@ type timeline struct {
 
 // Worker returns a new worker. It is called before any sample is added.
 func (t *timeline) Worker() stackfmt.Worker {
-	w := &worker{stacks: newStacks(), threads: make(map[thread]*track), numbers: make(map[*stackfmt.Frame][kinds][]int32)}
+	w := &worker{stacks: newStacks(), threads: make(map[thread]*track), numbers: make(map[*frame.Frame][kinds][]int32)}
 	t.workers = append(t.workers, w)
 	return w
 }
@@ -57,11 +58,11 @@ type sample struct {
 type worker struct {
 	stacks  *stacks
 	threads map[thread]*track
-	numbers map[*stackfmt.Frame][kinds][]int32 // nodes of a frame and of those inlined into it, outermost first
+	numbers map[*frame.Frame][kinds][]int32 // nodes of a frame and of those inlined into it, outermost first
 }
 
 // Render has nothing to do: the format needs no text of frames.
-func (w *worker) Render(*stackfmt.Frame) {}
+func (w *worker) Render(*frame.Frame) {}
 
 // Add adds a sample to its thread's track. Nothing is appended to b.
 func (w *worker) Add(b []byte, s *stackfmt.Sample) []byte {
@@ -108,7 +109,7 @@ func isClock(e *stackfmt.Event) bool { return e.Kind == "cpu" && e.Unit == "nano
 func isBlocked(e *stackfmt.Event) bool { return e.Kind == "blocked" && e.Unit == "nanoseconds" }
 
 // nodes returns the numbers of a frame and of the functions inlined into it.
-func (w *worker) nodes(f *stackfmt.Frame, k kind) []int32 {
+func (w *worker) nodes(f *frame.Frame, k kind) []int32 {
 	// Frames are shared by samples: each is numbered once for each kind.
 	if n := w.numbers[f]; n[k] != nil {
 		return n[k]

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/unwind"
 
@@ -99,23 +100,23 @@ func TestTimeline(t *testing.T) {
 	require.NoError(t, err)
 	formats := []stackfmt.Format{Spec().New(stackfmt.Options{}), folded.New(stackfmt.Options{})}
 	var workers [2][2]stackfmt.Worker // by goroutine and format
-	var frames [2][2][]*stackfmt.Frame
+	var frames [2][2][]*frame.Frame
 	for i := range workers {
 		for j, f := range formats {
 			workers[i][j] = f.Worker()
 			for k := range 30 {
-				frame := &stackfmt.Frame{Name: fmt.Sprintf("f%d", k), DSO: fmt.Sprintf("/lib/%d.so", k%3), IP: uint64(k), Kernel: k%7 == 3, JIT: k%7 == 4}
+				one := &frame.Frame{Name: fmt.Sprintf("f%d", k), DSO: fmt.Sprintf("/lib/%d.so", k%3), IP: uint64(k), Kernel: k%7 == 3, JIT: k%7 == 4}
 				if k%5 == 0 {
-					frame.Inlined = []stackfmt.Inlined{{Name: "inner", Source: stackfmt.Source{File: "a.c", Line: 7}}, {Name: "middle"}}
+					one.Inlined = []frame.Inlined{{Name: "inner", Source: frame.Source{File: "a.c", Line: 7}}, {Name: "middle"}}
 				}
-				workers[i][j].Render(frame)
-				frames[i][j] = append(frames[i][j], frame)
+				workers[i][j].Render(one)
+				frames[i][j] = append(frames[i][j], one)
 			}
 		}
 	}
 	for i := range 500 {
 		w := i / 32 % 2
-		var stack [2][]*stackfmt.Frame
+		var stack [2][]*frame.Frame
 		for range 1 + rnd.IntN(6) {
 			k := rnd.IntN(30)
 			for j := range stack {
@@ -171,11 +172,11 @@ func TestCategories(t *testing.T) {
 	second := &stackfmt.Event{Name: "cycles"}
 	f := Spec().New(stackfmt.Options{})
 	w := f.Worker()
-	list := []*stackfmt.Frame{{Name: "user", DSO: "/a"}, {Name: "kernel", DSO: "[kernel.kallsyms]", Kernel: true}, {Name: "made", DSO: "/tmp/perf-1.map", JIT: true},
-		{IP: 0x10, DSO: "/a", Source: stackfmt.Source{File: "/src/a.c", Line: 3}}}
-	for i, frame := range list {
-		w.Render(frame)
-		w.Add(nil, &stackfmt.Sample{PID: 1, TID: 1, Comm: "a", Time: uint64(i), Event: event, Frames: []*stackfmt.Frame{frame}, End: unwind.Outermost})
+	list := []*frame.Frame{{Name: "user", DSO: "/a"}, {Name: "kernel", DSO: "[kernel.kallsyms]", Kernel: true}, {Name: "made", DSO: "/tmp/perf-1.map", JIT: true},
+		{IP: 0x10, DSO: "/a", Source: frame.Source{File: "/src/a.c", Line: 3}}}
+	for i, one := range list {
+		w.Render(one)
+		w.Add(nil, &stackfmt.Sample{PID: 1, TID: 1, Comm: "a", Time: uint64(i), Event: event, Frames: []*frame.Frame{one}, End: unwind.Outermost})
 	}
 	w.Add(nil, &stackfmt.Sample{PID: 1, TID: 1, Time: 5, Event: event, Frames: list[:1], Guessed: []int{0}, End: unwind.Outermost})
 	w.Add(nil, &stackfmt.Sample{PID: 1, TID: 1, Comm: "a", Time: 6, Event: event, End: unwind.NoInfo})
@@ -218,8 +219,8 @@ func TestProcessNames(t *testing.T) {
 func TestBlocked(t *testing.T) {
 	off := &stackfmt.Event{Name: "off-cpu", Kind: "blocked", Unit: "nanoseconds"}
 	f := Spec().New(stackfmt.Options{})
-	frame := &stackfmt.Frame{Name: "read", Kernel: true}
-	f.Worker().Add(nil, &stackfmt.Sample{PID: 1, TID: 1, Period: 25e5, Event: off, Frames: []*stackfmt.Frame{frame}, End: unwind.Outermost})
+	one := &frame.Frame{Name: "read", Kernel: true}
+	f.Worker().Add(nil, &stackfmt.Sample{PID: 1, TID: 1, Period: 25e5, Event: off, Frames: []*frame.Frame{one}, End: unwind.Outermost})
 	var out bytes.Buffer
 	require.NoError(t, f.Finish(&out, &stackfmt.Recording{Events: []*stackfmt.Event{off}}))
 	d := decode(t, &out)
