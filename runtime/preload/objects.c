@@ -2,13 +2,8 @@
  * Loading. Walks may run in signal handlers, where lookups of functions should not begin, so the originals
  * in new objects are looked up when the program loads them, in dlopen. The table of objects is renewed by the first
  * walk that needs it: most programs that load take no stack.
- *
- * The loader looks at the caller of dlopen: by the return address it finds the object whose
- * DT_RUNPATH and DT_RPATH apply to a name without a slash, and whose folder is $ORIGIN. A
- * call from here would have this library as its caller. So if the result may depend on the
- * caller, the call is not followed: the entry jumps to the original.
+ * A call whose result may depend on the caller is not followed: the entry jumps to the original.
  */
-#include <link.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -16,57 +11,6 @@
 #include <unistd.h>
 
 #include "preload.h"
-
-struct dependence {
-    uint64_t caller;
-    bool first; /* object: the program itself, whose DT_RPATH applies to all */
-    bool found;
-};
-
-static bool contains(const struct dl_phdr_info *info, uint64_t address)
-{
-    for (int i = 0; i < info->dlpi_phnum; i++)
-        if (info->dlpi_phdr[i].p_type == PT_LOAD &&
-            address - (info->dlpi_addr + info->dlpi_phdr[i].p_vaddr) < info->dlpi_phdr[i].p_memsz)
-            return true;
-    return false;
-}
-
-/* look finds search paths that depend on the calling object. */
-static int look(struct dl_phdr_info *info, size_t size, void *arg)
-{
-    struct dependence *d = arg;
-    bool rpath = false, runpath = false;
-    (void)size;
-    d->found = !ehu_readable_((uint64_t)(uintptr_t)info->dlpi_phdr); /* its file was cut: it may have any path */
-    for (int i = 0; !d->found && i < info->dlpi_phnum; i++) {
-        if (info->dlpi_phdr[i].p_type != PT_DYNAMIC)
-            continue;
-        uint64_t dynamic = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
-        if ((d->found = !ehu_readable_(dynamic)))
-            break;
-        const ElfW(Dyn) *dyn = (const void *)(uintptr_t)dynamic;
-        for (; dyn->d_tag != DT_NULL; dyn++) {
-            rpath |= dyn->d_tag == DT_RPATH;
-            runpath |= dyn->d_tag == DT_RUNPATH;
-        }
-    }
-    /* DT_RPATH applies also to calls by what the object has loaded; DT_RUNPATH does not */
-    d->found = d->found || (runpath ? contains(info, d->caller) : rpath && !d->first);
-    d->first = false;
-    return d->found;
-}
-
-static bool depends_on_caller(const char *path, const void *caller)
-{
-    struct dependence d = {(uint64_t)(uintptr_t)caller, true, false};
-    if (strchr(path, '$'))
-        return true;
-    if (strchr(path, '/'))
-        return false;
-    dl_iterate_phdr(look, &d);
-    return d.found;
-}
 
 static void *followed(const char *path, int mode)
 {
@@ -83,7 +27,7 @@ void *ehp_dlopen_(const char *path, int mode, const void *caller)
     void *address;
     (void)mode;
     if (path && path[0] != 0) { /* else it is the program, which is loaded */
-        if (atomic_load(&ehp_ready_) && !depends_on_caller(path, caller))
+        if (atomic_load(&ehp_ready_) && !ehu_depends_on_caller_(path, caller))
             target = followed;
         else
             ehp_add_(&ehp_not_followed_);

@@ -6,10 +6,7 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "record.h"
 
@@ -24,24 +21,11 @@ extern void *(*ehr_malloc_)(size_t), *(*ehr_calloc_)(size_t, size_t), *(*ehr_rea
 extern void *(*ehr_memalign_)(size_t, size_t), *(*ehr_aligned_alloc_)(size_t, size_t), *(*ehr_valloc_)(size_t), *(*ehr_pvalloc_)(size_t);
 extern int (*ehr_posix_memalign_)(void **, size_t, size_t);
 extern void (*ehr_free_)(void *);
-extern void *(*ehr_dlopen_)(const char *, int), *(*ehr_dlmopen_)(long, const char *, int);
-extern int (*ehr_dlclose_)(void *), (*ehr_prctl_)(int, ...);
+extern void *(*ehr_dlopen_)(const char *, int);
 
 /* glibc's own. */
 void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
 void __libc_free(void *);
-
-/* An allocator may call prctl while it is looked up. */
-static int plain_prctl(int option, ...)
-{
-    va_list args;
-    unsigned long a[4];
-    va_start(args, option);
-    for (int i = 0; i < 4; i++)
-        a[i] = va_arg(args, unsigned long); /* those not passed are whatever the registers hold, as for the original */
-    va_end(args);
-    return (int)syscall(SYS_prctl, (long)option, a[0], a[1], a[2], a[3]);
-}
 
 static void find(const char *name, void *to)
 {
@@ -60,14 +44,10 @@ void ehr_find_(void)
         ehr_calloc_ = __libc_calloc;
         ehr_realloc_ = __libc_realloc;
         ehr_free_ = __libc_free;
-        ehr_prctl_ = plain_prctl;
         return;
     }
     finding = true;
     find("dlopen", &ehr_dlopen_);
-    find("dlmopen", &ehr_dlmopen_);
-    find("dlclose", &ehr_dlclose_);
-    find("prctl", &ehr_prctl_);
     find("posix_memalign", &ehr_posix_memalign_);
     find("aligned_alloc", &ehr_aligned_alloc_);
     find("memalign", &ehr_memalign_);
@@ -277,6 +257,20 @@ int ehr_do_posix_memalign_(void **p, size_t align, size_t n, const eh_elf_regs_t
     return failed;
 }
 
+static void *followed(const char *path, int mode)
+{
+    void *handle = ehr_dlopen_(path, mode);
+    if (handle) /* otherwise dlerror has a message, which must stay */
+        ehr_look_();
+    return handle;
+}
+
+/* ehr_to_open_ returns what to call for a dlopen. New objects are looked up there and then, or if the loader would look for them elsewhere then, in the next one. */
+void *(*ehr_to_open_(const char *path))(const char *, int)
+{
+    return path && !strchr(path, '$') && (strchr(path, '/') || (path[0] != 0 && ehr_bare_)) ? followed : ehr_dlopen_;
+}
+
 /* ------------------------------------------------------------------------------ the start */
 
 /*
@@ -323,6 +317,7 @@ __attribute__((constructor)) static void begin(void)
         p->own_malloc = has_own_malloc();
         if (p->own_malloc)
             ehr_end_();
+        ehu_be_quiet_();
     }
     begun = true;
     errno = saved;

@@ -128,29 +128,23 @@
 	inC	ehr_do_posix_memalign_
 	end	posix_memalign
 
-/* The loader looks at who called these: they are not called from here, but jumped to. */
-.macro loading name
-	begin	\name
-	lock incq ehr_opened_(%rip)
-	jmp	*ehr_\name\()_(%rip)
-	end	\name
-.endm
-	loading	dlopen
-	loading	dlmopen
-	loading	dlclose
-
-/* A sandbox may begin. Only root may set a filter without PR_SET_NO_NEW_PRIVS. */
-	begin	prctl
-	cmp	$38, %edi /* PR_SET_NO_NEW_PRIVS */
-	je	1f
-	cmp	$22, %edi /* PR_SET_SECCOMP */
-	jne	2f
-	cmp	$1, %rsi /* SECCOMP_MODE_STRICT */
-	jne	1f
-	lock orl $2, ehr_sealed_(%rip) /* EHR_STRICT */
-1:	lock orl $1, ehr_sealed_(%rip) /* EHR_SEALED */
-2:	jmp	*ehr_prctl_(%rip)
-	end	prctl
+/* ehr_to_open_ returns what to jump to. */
+	begin	dlopen
+	push	%rdi
+	.cfi_adjust_cfa_offset 8
+	push	%rsi
+	.cfi_adjust_cfa_offset 8
+	sub	$8, %rsp
+	.cfi_adjust_cfa_offset 8
+	call	ehr_to_open_
+	add	$8, %rsp
+	.cfi_adjust_cfa_offset -8
+	pop	%rsi
+	.cfi_adjust_cfa_offset -8
+	pop	%rdi
+	.cfi_adjust_cfa_offset -8
+	jmp	*%rax
+	end	dlopen
 
 /* Until the original is known, its place has one of these, which looks it up and jumps to it. */
 .macro first name
@@ -185,15 +179,11 @@ ehr_\name\()_:
 	first	valloc
 	first	pvalloc
 	first	dlopen
-	first	dlmopen
-	first	dlclose
-	first	prctl
 
 	.hidden	ehr_left_
 	.hidden	ehr_private_
-	.hidden	ehr_opened_
 	.hidden	ehr_find_
-	.hidden	ehr_sealed_
+	.hidden	ehr_to_open_
 	.hidden	ehr_sample_
 	.hidden	ehr_reallocate_
 	.hidden	ehr_forget_

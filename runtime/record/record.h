@@ -6,8 +6,9 @@
  *
  * The library maps the window once. After that it needs neither a name nor a descriptor, which the
  * program may lose with its user, root folder, namespace or limits. Nothing in a hook waits for a
- * lock, calls a cancellation point, or allocates. Its only system calls are those of a walk over an
- * unknown stack, and of a look at newly loaded objects, which a sandbox ends.
+ * lock, calls a cancellation point, or allocates. After the start the library makes no system call, since a
+ * sandbox may have begun unnoticed: a walk reads what is known to be readable. Only in dlopen it makes
+ * those that dlopen makes, too.
  *
  * If two threads, or a thread and a handler that interrupts it, want something at the same time,
  * one of them gets it; the other goes without, and counts what it leaves out.
@@ -118,16 +119,13 @@ struct ehr_private {
     uint8_t filter[1 << EHR_FILTER_BITS]; /* how many sampled objects are there, by address, so that neighbours share cache lines; see entry.S */
     _Atomic uintptr_t process;            /* its struct ehr_process; 0: none yet; 1: it is being made; 2: there cannot be one */
     _Atomic uint64_t free;                /* where the next stack is written, as a distance in the window */
-    _Atomic int refreshing;
+    _Atomic int looking;
     struct ehr_scratch scratch[EHR_SCRATCHES];
     struct ehr_live live[1 << EHR_LIVE_BITS];
     _Atomic(struct ehr_stack *) index[1 << EHR_INDEX_BITS]; /* stacks by their hash */
 };
 
 extern struct ehr_private *ehr_private_;
-extern _Atomic uint64_t ehr_opened_; /* calls of dlopen and dlclose; see entry.S */
-enum { EHR_SEALED = 1, EHR_STRICT = 2 }; /* see entry.S */
-extern _Atomic uint32_t ehr_sealed_; /* system calls may be forbidden; in seccomp's strict mode a walk could not ask, either */
 
 bool ehr_begin_(void);
 void ehr_end_(void);
@@ -136,6 +134,8 @@ uint64_t ehr_period_(void);
 uint64_t ehr_seed_(void);
 struct ehr_process *ehr_process_(void);
 void ehr_write_maps_(struct ehr_process *p);
+void ehr_look_(void);
+extern _Atomic bool ehr_bare_; /* whoever opens an object by its bare name gets the same */
 struct ehr_stack *ehr_stack_of_(struct ehr_process *p, const eh_elf_regs_t *regs);
 #define EHR_TLS __attribute__((tls_model("initial-exec"))) /* no access to it allocates */
 static inline void ehr_add_(_Atomic uint64_t *to, uint64_t n) { atomic_fetch_add_explicit(to, n, memory_order_relaxed); }

@@ -14,20 +14,17 @@
 
 static uint8_t none[1 << EHR_FILTER_BITS]; /* no object is a sampled one */
 struct ehr_private *ehr_private_ = (struct ehr_private *)(void *)none;
-_Atomic uint64_t ehr_opened_;
-_Atomic uint32_t ehr_sealed_;
 
 static struct ehr_region *region; /* null: nothing is recorded */
 static char *window;
 static struct ehr_region settings; /* a copy, which no other process changes */
 static char comm[sizeof ((struct ehr_process *)0)->comm];
 static uint32_t pid;
-/* What a child of fork keeps, whose mappings are its parent's. */
-static _Atomic uint64_t generation; /* of what is mapped */
-static _Atomic uint64_t opened;     /* calls of dlopen and dlclose that the table of objects knows */
-static _Atomic int looks;           /* times to make it again regardless */
+static _Atomic uint64_t generation; /* of what is mapped; a child of fork keeps it, whose mappings are its parent's */
 
-bool ehr_stopped_(void) { return !region || (ehr_sealed_ & EHR_STRICT) || region->stop; }
+_Atomic bool ehr_bare_;
+
+bool ehr_stopped_(void) { return !region || region->stop; }
 
 /* ehr_end_ makes this process take no samples. */
 void ehr_end_(void) { region = NULL; }
@@ -84,18 +81,6 @@ static void *map_window(struct ehr_region *r, int fd, uint64_t windows)
     return NULL;
 }
 
-/* confined reports whether a seccomp filter was there before the program. */
-static bool confined(void)
-{
-    char text[4096];
-    int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    text[n < 0 ? 0 : n] = 0;
-    return !strstr(text, "\nSeccomp:\t0\n");
-}
-
 /* claim takes a chunk for this process; it returns null if there is none. */
 static struct ehr_chunk *claim(uint32_t kind, struct ehr_process *p)
 {
@@ -117,8 +102,9 @@ static void publish(struct ehr_chunk *c) { atomic_store_explicit(&c->ready, sett
 /* ehr_write_maps_ writes /proc/self/maps as it is now, in as many chunks as it needs, without a cancellation point. */
 void ehr_write_maps_(struct ehr_process *p)
 {
+    ehr_bare_ = !ehu_depends_on_caller_("", NULL);
     uint64_t number = atomic_fetch_add(&((struct ehr_window *)(void *)window)->generations, 1) + 1;
-    long fd = syscall(SYS_open, "/proc/self/maps", (long)(O_RDONLY | O_CLOEXEC | O_NONBLOCK), 0L), n = fd < 0 ? 0 : 1;
+    long fd = syscall(SYS_openat, (long)AT_FDCWD, "/proc/self/maps", (long)(O_RDONLY | O_CLOEXEC)), n = fd < 0 ? 0 : 1;
     while (n > 0) {
         struct ehr_chunk *c = claim(EHR_MAPS, p);
         if (!c)
@@ -135,10 +121,13 @@ void ehr_write_maps_(struct ehr_process *p)
     atomic_store(&generation, number);
 }
 
+/* in_child learns the process's number without a system call: it is that of its only thread, which a lock's owner has. */
 static void in_child(void)
 {
-    if (!ehr_sealed_)
-        pid = (uint32_t)getpid();
+    pthread_mutex_t m = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+    pthread_mutex_lock(&m);
+    pid = (uint32_t)m.__data.__owner;
+    pthread_mutex_unlock(&m);
 }
 
 /* ehr_begin_ maps what is shared, and what is not. The constructor calls it. */
@@ -174,7 +163,6 @@ bool ehr_begin_(void)
     pthread_atfork(NULL, NULL, in_child);
     pid = (uint32_t)getpid();
     prctl(PR_GET_NAME, comm);
-    ehr_sealed_ = confined() ? EHR_SEALED : 0;
     region = r;
     ehr_private_ = own;
     return true;
@@ -222,26 +210,24 @@ static struct ehr_stack *room(struct ehr_process *p, size_t frames)
     return (struct ehr_stack *)(void *)(window + begin);
 }
 
-/*
- * look looks up newly loaded objects. One thread does it, and none waits for it, or for the loader's
- * lock, whose holder may wait for one that the caller has. A dlopen is noticed when it is called, so the
- * first look may be too early; therefore it looks several times.
- */
-static void look(struct ehr_process *p)
+/* ehr_look_ looks up newly loaded objects. One thread does it, for others, too, and none waits for it, or for the loader's lock. */
+void ehr_look_(void)
 {
-    enum { MORE = 64 };
-    const pthread_mutex_t *loading = ehu_loader_.lock;
-    uint64_t now = atomic_load(&ehr_opened_);
-    if ((now == atomic_load_explicit(&opened, memory_order_relaxed) && atomic_load_explicit(&looks, memory_order_relaxed) <= 0) || ehr_sealed_)
+    enum { TURNS = 1000 }; /* for others that have the loader's lock */
+    int saved = errno;
+    uintptr_t before = atomic_load(&ehu_current_);
+    struct ehr_process *p = ehr_process_();
+    if (!p || atomic_fetch_add(&ehr_private_->looking, 1) > 0)
         return;
-    if ((loading && __atomic_load_n(&loading->__data.__lock, __ATOMIC_RELAXED) != 0) || atomic_exchange(&ehr_private_->refreshing, 1))
-        return;
-    if (now != atomic_exchange(&opened, now))
-        atomic_store(&looks, MORE);
-    atomic_fetch_sub(&looks, 1);
-    if (ehu_refresh() == 1)
+    int asked;
+    do {
+        asked = atomic_load(&ehr_private_->looking);
+        for (int i = 0; i < TURNS && !ehu_up_to_date_(); i++)
+            ;
+    } while (!atomic_compare_exchange_strong(&ehr_private_->looking, &asked, 0));
+    if (atomic_load(&ehu_current_) != before)
         ehr_write_maps_(p);
-    atomic_store(&ehr_private_->refreshing, 0);
+    errno = saved;
 }
 
 static struct ehr_scratch *take_scratch(struct ehr_private *own)
@@ -274,14 +260,11 @@ struct ehr_stack *ehr_stack_of_(struct ehr_process *p, const eh_elf_regs_t *regs
     enum { FEW = 48, TRIES = 32, MASK = (1 << EHR_INDEX_BITS) - 1 };
     struct ehr_private *own = ehr_private_;
     uint64_t few[FEW]; /* a stack may be short of room */
-    look(p);
     struct ehr_scratch *scratch = take_scratch(own);
     uint64_t *pc = scratch ? scratch->pc : few;
     size_t most = scratch ? EHR_MAX_FRAMES : FEW;
     struct ehu_end end;
     size_t n = ehu_backtrace_end_((void **)(void *)pc, settings.max_frames < most ? settings.max_frames : most, regs, &end);
-    if (end.status == EHU_NO_OBJECT) /* of something that was loaded another way, perhaps */
-        atomic_store(&looks, 1);
     uint64_t mapped = atomic_load(&generation), hash = hash_of(pc, n, mapped);
     struct ehr_stack *s = NULL;
     _Atomic(struct ehr_stack *) *place = NULL;

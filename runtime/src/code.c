@@ -43,12 +43,29 @@ static bool original(const struct ehu_table *t, const struct ehu_mapping *m, uin
 /* A bit of ehu_walk.code.shift, whose rest is a multiple of the page size: the mapping is an eh_elf's, from shift on. */
 enum { EH_ELF = 1 };
 
+/* leads_back reports whether frame pointers lead to an object: if the kernel is not asked, code is told from data by that. */
+static bool leads_back(const struct ehu_walk *c, const struct ehu_table *t)
+{
+    enum { MOST = 64 };
+    const eh_elf_memory_t *m = &c->memory;
+    uint64_t rbp = c->regs.reg[EH_ELF_RBP], frame[2];
+    for (int i = 0; i < MOST && rbp % 8 == 0 && rbp - m->lo < m->size && m->size - (rbp - m->lo) >= sizeof frame; i++) {
+        memcpy(frame, (const void *)(uintptr_t)rbp, sizeof frame);
+        if (ehu_find_(t, frame[1] - 1))
+            return true;
+        if (frame[0] <= rbp)
+            break;
+        rbp = frame[0];
+    }
+    return false;
+}
+
 /* find asks the kernel, and puts the result first in the cursor. */
 static bool find(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc)
 {
-    struct ehu_mapping m;
+    struct ehu_mapping m = {.low = pc & ~(uint64_t)(PAGE - 1), .high = (pc & ~(uint64_t)(PAGE - 1)) + PAGE};
     uint64_t shift = 0, eh_elf;
-    if (!ehu_executable_(t, pc, &m))
+    if (ehu_quiet_ ? !leads_back(c, t) : !ehu_executable_(t, pc, &m))
         return false;
     if (m.ino != 0 && (eh_elf = ehu_eh_elf_of_(&m, pc)) != 0)
         shift = eh_elf | EH_ELF;

@@ -5,6 +5,7 @@
  * relocations or was patched; then the eh_elf is refused.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <link.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -95,7 +96,11 @@ bool ehu_readable_(uint64_t address)
     if (ehu_in_valgrind_())
         return true;
     int before = errno;
-    bool can = syscall(SYS_rt_sigprocmask, (long)NOTHING, address & ~(uint64_t)(SET - 1), NULL, (long)SET) == 0 || errno != EFAULT;
+    long got = ehu_quiet_ ? syscall(SYS_openat, (long)NOTHING, address, (long)(O_PATH | O_CLOEXEC)) /* or a file's name */
+                          : syscall(SYS_rt_sigprocmask, (long)NOTHING, address & ~(uint64_t)(SET - 1), NULL, (long)SET);
+    bool can = got >= 0 || errno != EFAULT;
+    if (ehu_quiet_ && got >= 0)
+        syscall(SYS_close, got);
     errno = before;
     return can;
 }

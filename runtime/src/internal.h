@@ -62,6 +62,8 @@ void ehu_abandon_elfs_(void);
 bool ehu_fits_(const struct ehu_elf *elf, const struct ehu_wanted *wanted);
 uint64_t ehu_xxh64_(const void *bytes, size_t n);
 bool ehu_readable_(uint64_t address);
+/* Reports whether what dlopen finds may depend on who calls it; null: on any caller. */
+bool ehu_depends_on_caller_(const char *path, const void *caller);
 bool ehu_in_valgrind_(void);
 bool ehu_table_key_(uint64_t bias, const void *headers, uint8_t key[TABLE_KEY]);
 bool ehu_same_content_(const struct ehu_elf *elf, uint64_t bias, const void *headers);
@@ -306,6 +308,12 @@ void ehu_stack_init_(void);
 extern uint64_t ehu_context_start_; /* return address of a makecontext's function: the outermost frame */
 bool ehu_window_(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags);
 bool ehu_answers_(void); /* whether the kernel says what memory can be read */
+/*
+ * From ehu_be_quiet_ on, a walk makes no system call, and ehu_up_to_date_ those that dlopen makes: a sandbox may forbid all others. The caller lets one
+ * thread at a time into ehu_up_to_date_, which has no lock then. Not for handlers.
+ */
+extern bool ehu_quiet_;
+void ehu_be_quiet_(void);
 int ehu_probe_word_(void *arg, uint64_t addr, uint64_t *word);
 
 /* Bits of ehu_walk.flags. */

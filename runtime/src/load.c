@@ -53,12 +53,12 @@ static bool loadable(const Elf64_Phdr *p, const Elf64_Phdr *relro, uint64_t file
 static bool read_headers(int fd, uint64_t file_size, Elf64_Phdr ph[MAX_SEGMENTS], int *num, struct ehu_elf *elf)
 {
     Elf64_Ehdr eh;
-    if (pread(fd, &eh, sizeof eh, 0) != sizeof eh || memcmp(eh.e_ident, ELFMAG, SELFMAG) != 0 ||
+    if (read(fd, &eh, sizeof eh) != sizeof eh || memcmp(eh.e_ident, ELFMAG, SELFMAG) != 0 ||
         eh.e_ident[EI_CLASS] != ELFCLASS64 || eh.e_ident[EI_DATA] != ELFDATA2LSB || eh.e_type != ET_DYN ||
         eh.e_machine != EM_X86_64 || eh.e_phentsize != sizeof *ph || eh.e_phnum > MAX_SEGMENTS)
         return false;
     ssize_t want = eh.e_phnum * (ssize_t)sizeof *ph;
-    if (eh.e_phoff > file_size || pread(fd, ph, (size_t)want, (off_t)eh.e_phoff) != want)
+    if (eh.e_phoff > file_size || (eh.e_phoff == sizeof eh ? read(fd, ph, (size_t)want) : pread(fd, ph, (size_t)want, (off_t)eh.e_phoff)) != want)
         return false;
     *num = eh.e_phnum;
     const Elf64_Phdr *relro = NULL;

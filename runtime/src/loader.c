@@ -177,14 +177,15 @@ void ehu_iterate_(int (*f)(struct dl_phdr_info *, size_t, void *), void *arg)
 
 bool ehu_ask_loader_(struct ehu_counts *counts)
 {
-    struct question q = {.thread = (uint32_t)syscall(SYS_gettid)};
+    struct question q = {.thread = ehu_quiet_ ? 0 : (uint32_t)syscall(SYS_gettid)};
     if (!ehu_loader_.hurry && !answers(q.thread))
         return false;
     ehu_iterate_(look, &q);
     if (ehu_loader_.refused)
         return false;
     note_lock(&q);
-    atomic_store(&home, getpid());
+    if (!ehu_quiet_)
+        atomic_store(&home, getpid());
     *counts = q.counts;
     return true;
 }

@@ -14,7 +14,6 @@
  * answers about it are not kept: each walk asks again, a system call for 32 pages.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -48,6 +47,12 @@ enum asking { BY_SIGPROCMASK, BY_READV, NOT_AT_ALL };
 static _Atomic enum asking asking;
 
 bool ehu_answers_(void) { return atomic_load_explicit(&asking, memory_order_relaxed) != NOT_AT_ALL; }
+
+void ehu_be_quiet_(void)
+{
+    ehu_quiet_ = true;
+    atomic_store(&asking, NOT_AT_ALL);
+}
 
 /*
  * The part of the thread's own stack that is known to be readable, and a range
@@ -202,19 +207,35 @@ static uint64_t lowest_readable(uint64_t rsp)
 }
 
 /*
- * above_here reports whether rsp is in the main thread's stack, above the frame that is being
- * executed. Nothing else lies where that stack may grow, so all memory from here to its end
- * is readable, and the kernel is not asked: in seccomp's strict mode asking would end the
- * process.
+ * holds_stack reports whether a pthread's stack, which ends at its thread pointer, holds an address. glibc has there the
+ * stack's begin, size and guard size one after the other. They are told from other words by their sum.
+ */
+static bool holds_stack(uint64_t tp, uint64_t address)
+{
+    enum { WORDS = 2304 / 8 }; /* struct pthread has at least as many */
+    const uint64_t *w = (const void *)(uintptr_t)tp;
+    for (size_t i = 0; tp != main_tp && address < tp && i + 2 < WORDS; i++) {
+        uint64_t end = w[i] + w[i + 1];
+        if (w[i] <= address && end > tp && end - tp <= 2 * PAGE && w[i + 2] < w[i + 1] && w[i + 2] % PAGE == 0)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * above_here reports whether rsp is in the thread's own stack, above the frame that is being
+ * executed. All memory from here to its end is readable, and the kernel is not asked: a sandbox
+ * may end the process for that.
  */
 static bool above_here(uint64_t rsp)
 {
-    uint64_t here = (uint64_t)(uintptr_t)__builtin_frame_address(0);
-    if (here < main_floor || here >= main_top || rsp < here || rsp >= main_top)
+    uint64_t here = (uint64_t)(uintptr_t)__builtin_frame_address(0), tp = ehu_thread_pointer_();
+    uint64_t end = here >= main_floor && here < main_top ? main_top : holds_stack(tp, here) ? tp : 0;
+    if (rsp < here || rsp >= end)
         return false;
     uint64_t lo = here & ~(uint64_t)(PAGE - 1);
-    if (own.hi != main_top || lo < own.lo)
-        set_own(lo, main_top);
+    if (own.hi != end || lo < own.lo)
+        set_own(lo, end);
     return true;
 }
 
@@ -224,8 +245,8 @@ static bool feel_out(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags)
     if (rsp < 2 * PAGE || rsp >= (uint64_t)1 << 47)
         return false;
     if (above_here(rsp))
-        return set_window(mem, own.lo, rsp, main_top);
-    uint64_t end = own_end(rsp), lo = lowest_readable(rsp);
+        return set_window(mem, own.lo, rsp, own.hi);
+    uint64_t end = own_end(rsp), lo = ehu_answers_() ? lowest_readable(rsp) : 0;
     if (lo == 0)
         return false;
     if (end != 0 && end == own.hi && rsp < end) {
@@ -342,17 +363,5 @@ void ehu_thread_init(void)
 {
     eh_elf_memory_t mem;
     uint32_t flags = 0;
-    uint64_t here = (uint64_t)(uintptr_t)__builtin_frame_address(0);
-    pthread_attr_t attr;
-    void *lo;
-    size_t size;
-    if (here < main_top && main_top - here <= largest) {
-        ehu_window_(here, &mem, &flags); /* the main thread's stack is not all mapped */
-        return;
-    }
-    if (pthread_getattr_np(pthread_self(), &attr) != 0)
-        return;
-    if (pthread_attr_getstack(&attr, &lo, &size) == 0 && here - (uintptr_t)lo < size)
-        set_own((uintptr_t)lo, (uintptr_t)lo + size);
-    pthread_attr_destroy(&attr);
+    ehu_window_((uint64_t)(uintptr_t)__builtin_frame_address(0), &mem, &flags);
 }

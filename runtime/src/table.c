@@ -30,6 +30,7 @@ static bool ready, secure;      /* secure: see ehu_secure_ */
 static uid_t self;              /* whose files are trusted, besides root's */
 static struct ehu_elf *elfs;       /* the mapped ones */
 static struct ehu_table *retired;  /* replaced, and perhaps still read */
+static struct ehu_table *spare;    /* freed, to be used again, if ehu_quiet_: dlopen does not unmap */
 
 /*
  * A child of fork may get the lock that a thread had which it does not have. It does not
@@ -43,14 +44,14 @@ static void abandon(void)
 {
     forsaken = true;
     elfs = NULL;
-    retired = NULL;
+    retired = spare = NULL;
     ehu_abandon_elfs_();
 }
 
 /* lock_it returns false as ehu_lock_ does. */
 static bool lock_it(bool wait)
 {
-    if (!ehu_lock_(LOCK_TABLE, wait))
+    if (!ehu_quiet_ && !ehu_lock_(LOCK_TABLE, wait))
         return false;
     if (changing)
         abandon();
@@ -61,7 +62,8 @@ static bool lock_it(bool wait)
 static void unlock_it(void)
 {
     changing = false;
-    ehu_unlock_(LOCK_TABLE);
+    if (!ehu_quiet_)
+        ehu_unlock_(LOCK_TABLE);
 }
 
 /* ---------------------------------------------------------------------- what is loaded */
@@ -94,7 +96,7 @@ static const char *take_path(struct listing *l, const struct dl_phdr_info *info)
     char *path = l->path;
     size_t need = strlen(info->dlpi_name) + 1;
     if (own_name(info, l->table->num_loaded)) {
-        ssize_t n = l->chars < PATH_MAX ? 0 : readlink("/proc/self/exe", path, PATH_MAX - 1);
+        ssize_t n = l->chars < PATH_MAX || ehu_quiet_ ? 0 : readlink("/proc/self/exe", path, PATH_MAX - 1);
         need = n > 0 ? (size_t)n + 1 : 1; /* including the terminating zero */
     }
     if (need > l->chars)
@@ -158,6 +160,25 @@ static void *place(char **next, size_t n, size_t size)
     return p;
 }
 
+/* room returns memory for a table, and perhaps a larger size. */
+static void *room(size_t *size)
+{
+    if (!ehu_quiet_)
+        return ehu_map_(*size);
+    for (struct ehu_table **link = &spare; *link; link = &(*link)->next) {
+        struct ehu_table *t = *link;
+        if (t->size < *size)
+            continue;
+        *link = t->next;
+        *size = t->size;
+        return memset(t, 0, *size);
+    }
+    *size = (size_t)1 << (64 - __builtin_clzl(*size)); /* for larger tables, too */
+    return ehu_map_(*size);
+}
+
+static void free_table(struct ehu_table *t);
+
 /* list makes a table of the objects that are loaded, without their ranges. It returns null if there is no memory. */
 static struct ehu_table *list(void)
 {
@@ -167,7 +188,7 @@ static struct ehu_table *list(void)
         size_t ranges = l.num * (MAX_RANGES + 1);
         size_t size = sizeof *l.table + l.num * sizeof *l.table->loaded +
                       ranges * (sizeof *l.table->object + sizeof *l.table->file) + l.chars;
-        char *next = ehu_map_(size);
+        char *next = room(&size);
         if (!next)
             return NULL;
         l.table = place(&next, 1, sizeof *l.table);
@@ -181,7 +202,7 @@ static struct ehu_table *list(void)
         l.table->subs = l.subs;
         if (!l.more)
             return l.table;
-        ehu_unmap_(l.table, size);
+        free_table(l.table);
     }
 }
 
@@ -209,17 +230,15 @@ static bool try_path(const char *path, void *arg)
     close(fd);
     if (!elf)
         return false;
-    if (!ehu_fits_(elf, &s->wanted)) {
-        if (!known)
-            ehu_unload_(elf);
-        return false;
-    }
-    if (!known) {
+    bool fits = ehu_fits_(elf, &s->wanted);
+    if (!known && !fits && !ehu_quiet_) {
+        ehu_unload_(elf);
+    } else if (!known) {
         elf->next = elfs;
         elfs = elf;
     }
-    s->found = elf;
-    return true;
+    s->found = fits ? elf : NULL;
+    return fits;
 }
 
 static struct ehu_elf *search(const struct ehu_loaded *o)
@@ -256,7 +275,7 @@ static void free_table(struct ehu_table *t)
 {
     for (size_t i = 0; i < t->num_loaded; i++) {
         struct ehu_elf *elf = t->loaded[i].elf;
-        if (!elf || --elf->refs > 0)
+        if (!elf || --elf->refs > 0 || ehu_quiet_)
             continue;
         struct ehu_elf **link = &elfs;
         while (*link && *link != elf)
@@ -265,7 +284,12 @@ static void free_table(struct ehu_table *t)
             *link = elf->next;
         ehu_unload_(elf);
     }
-    ehu_unmap_(t, t->size);
+    if (!ehu_quiet_) {
+        ehu_unmap_(t, t->size);
+        return;
+    }
+    t->next = spare;
+    spare = t;
 }
 
 /* sort orders ranges by address, a shell sort: glibc's qsort allocates for more than a few. */
@@ -320,7 +344,8 @@ static struct ehu_table *new_table(const struct ehu_table *old)
         find_eh_elf(&t->loaded[i], old, old && t->num_loaded - i > t->adds - old->adds);
     ehu_forget_folder_();
     fill(t);
-    ehu_note_files_(t);
+    if (!ehu_quiet_)
+        ehu_note_files_(t);
     return t;
 }
 
@@ -405,6 +430,8 @@ static int refresh(void)
 /* get_ready runs before any refresh, since what is trusted depends on secure. */
 static void get_ready(void)
 {
+    if (ready && ehu_quiet_)
+        return;
     secure = ehu_secure_();
     self = ehu_self_(secure);
     if (ready)

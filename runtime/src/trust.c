@@ -198,8 +198,12 @@ int ehu_open_trusted_(const char *path, uid_t self, struct stat *st)
     if (above > 0 && below < sizeof w.left && is_kept(path, above)) {
         memcpy(w.left, path + above, below + 1);
         w.folder = kept.folder;
-    } else if ((faccessat(AT_FDCWD, path, F_OK, 0) != 0 && errno == ENOENT) || !absolute(&w, path)) {
-        return -1; /* there is none: the most frequent case, in a single call */
+    } else {
+        int there = open(path, O_PATH | O_CLOEXEC);
+        if (there >= 0)
+            close(there);
+        if ((there < 0 && errno == ENOENT) || !absolute(&w, path))
+            return -1; /* there is none: the most frequent case, in a single call */
     }
     for (bool kept_one = false;;) {
         if (!kept_one && above > 0 && strlen(w.left) == below) { /* links above are behind, those below are not reached: see follow */

@@ -360,12 +360,15 @@ size_t ehu_backtrace_regs_(void **pcs, size_t n, const eh_elf_regs_t *regs)
     return backtrace(c, pcs, n);
 }
 
-/* ehu_backtrace_end_ does the same, and stores how the walk ended. */
+/* ehu_backtrace_end_ does the same for a caller on the same stack, and stores how the walk ended. */
 size_t ehu_backtrace_end_(void **pcs, size_t n, const eh_elf_regs_t *regs, struct ehu_end *end)
 {
     struct ehu_walk w, *c = &w;
     c->regs = *regs;
     begin(c);
+    uint64_t rsp = regs->reg[EH_ELF_RSP];
+    if (!ehu_window_(rsp, &c->memory, &c->flags)) /* of an unknown stack, what its last page has */
+        c->memory = (eh_elf_memory_t){.bytes = (const void *)(uintptr_t)rsp, .lo = rsp, .size = PAGE - rsp % PAGE};
     n = backtrace(c, pcs, n);
     *end = (struct ehu_end){c->regs.status, (c->flags & EHU_GUESSED) != 0};
     return n;
