@@ -37,6 +37,9 @@ type Inside struct {
 	text    map[spaceKey][]byte        // of mappings, in the order of chunks
 	seen    map[uint64]map[uint64]bool // chunks that were looked at, by window
 	polls   uint64
+	kept    int    // bytes of text
+	mapped  int    // mappings so far
+	leftOut uint64 // of them, beyond mostMapped or mostKnown
 }
 
 // spaceKey is what processes of a window have mapped at some time.
@@ -105,7 +108,9 @@ func (in *Inside) pollWindow(w uint64) error {
 		if ok {
 			seen[i] = true
 		}
-		if k := (spaceKey{w, h.Generation}); ok && h.Kind == chunkMaps && len(in.text[k])+len(text) <= mostText {
+		k := spaceKey{w, h.Generation}
+		if ok && h.Kind == chunkMaps && len(in.text[k])+len(text) <= mostText && in.kept < mostKept {
+			in.kept += len(text)
 			in.text[k] = append(in.text[k], text...)
 			changed[k] = h.PID
 		}
@@ -119,8 +124,13 @@ func (in *Inside) pollWindow(w uint64) error {
 // userEnd is where the address space of programs ends at the latest: with 5-level paging, Documentation/arch/x86/x86_64/mm.rst.
 const userEnd = 1 << 56
 
-// mostText bounds /proc/PID/maps: a process has 65,530 mappings, if vm.max_map_count is Linux's default.
-const mostText = 16 << 20
+// Bounds on what programs say that they have mapped.
+const (
+	mostText   = 16 << 20  // bytes of /proc/PID/maps: a process has 65,530 mappings, if vm.max_map_count is Linux's default
+	mostKept   = 256 << 20 // the same, of all processes
+	mostMapped = 1 << 18   // executable mappings of all processes
+	mostKnown  = 1 << 14   // files
+)
 
 // mappings makes an address space of the text of /proc/PID/maps.
 func (in *Inside) mappings(pid int32, text []byte) *unwind.Maps {
@@ -128,6 +138,10 @@ func (in *Inside) mappings(pid int32, text []byte) *unwind.Maps {
 	for line := range strings.Lines(string(text)) {
 		m, ok := procfs.ParseMapping(strings.TrimSuffix(line, "\n"))
 		if !ok || !m.Exec || m.End > userEnd {
+			continue
+		}
+		if in.mapped++; in.mapped > mostMapped || len(in.tracker.Known) > mostKnown {
+			in.leftOut++
 			continue
 		}
 		o := in.tracker.Mapped(in.tracker.origin(pid), &m, nil)
@@ -164,9 +178,17 @@ func heapEvents(period uint64) (total, live *Event) {
 func (in *Inside) Heap(view HeapView) (*Profile, error) {
 	totalEvent, liveEvent := heapEvents(in.opt.Period)
 	total, live := in.newProfile(totalEvent), in.newProfile(liveEvent)
-	counts, err := in.read(func(st *Stack, maps *unwind.Maps, s *stackHeader, pcs []uint64, guesses []int) {
-		total.add(st, maps, s.Objects, s.Bytes, pcs, guesses)
-		live.add(st, maps, s.Objects-s.FreedObjects, s.Bytes-s.FreedBytes, pcs, guesses)
+	counts, err := in.read(func(st *Stack, maps *unwind.Maps, s *stackHeader, pcs []uint64, guesses []int) bool {
+		if total.full() || live.full() {
+			return false
+		}
+		if view != HeapLive {
+			total.add(st, maps, s.Objects, s.Bytes, pcs, guesses)
+		}
+		if view != HeapTotal {
+			live.add(st, maps, s.Objects-s.FreedObjects, s.Bytes-s.FreedBytes, pcs, guesses)
+		}
+		return true
 	}, total)
 	if err != nil {
 		return nil, err
@@ -201,6 +223,9 @@ func (in *Inside) newProfile(e *Event) *Profile {
 	return &Profile{Table: newTable(), Event: event, Start: in.began, Duration: time.Since(in.began), Objects: in.opt.Objects}
 }
 
+// full reports whether stacks have more frames than a program has places that allocate, and callers of these.
+func (p *Profile) full() bool { return len(p.frames) > 1<<18 || len(p.nodes) > 1<<21 }
+
 // add adds to a stack.
 func (p *Profile) add(st *Stack, maps *unwind.Maps, objects, period uint64, pcs []uint64, guesses []int) {
 	n := (objects + regionUnit/2) / regionUnit
@@ -218,7 +243,7 @@ func (p *Profile) add(st *Stack, maps *unwind.Maps, objects, period uint64, pcs 
 }
 
 // read reads all stacks, and counts them in p.
-func (in *Inside) read(each func(*Stack, *unwind.Maps, *stackHeader, []uint64, []int), p *Profile) (*InsideCounts, error) {
+func (in *Inside) read(each func(*Stack, *unwind.Maps, *stackHeader, []uint64, []int) bool, p *Profile) (*InsideCounts, error) {
 	windows, err := in.region.windowsWritten()
 	if err != nil {
 		return nil, err
@@ -227,6 +252,7 @@ func (in *Inside) read(each func(*Stack, *unwind.Maps, *stackHeader, []uint64, [
 	if c.Declined, err = in.region.word(regionDeclined); err != nil {
 		return nil, err
 	}
+	c.Declined = min(c.Declined, mostCount)
 	for _, w := range windows {
 		if err := in.pollWindow(w); err != nil {
 			return nil, err
@@ -238,14 +264,14 @@ func (in *Inside) read(each func(*Stack, *unwind.Maps, *stackHeader, []uint64, [
 			return nil, err
 		}
 	}
-	c.Damaged = in.region.damaged
+	c.Damaged = in.region.damaged + in.leftOut
 	p.Counts.Samples = c.Taken
 	p.Comms = in.comms.names
 	return c, nil
 }
 
 // readWindow does so for one window.
-func (in *Inside) readWindow(w uint64, c *InsideCounts, p *Profile, each func(*Stack, *unwind.Maps, *stackHeader, []uint64, []int)) error {
+func (in *Inside) readWindow(w uint64, c *InsideCounts, p *Profile, each func(*Stack, *unwind.Maps, *stackHeader, []uint64, []int) bool) error {
 	head, err := in.region.window(w)
 	if err != nil {
 		return err
@@ -278,23 +304,26 @@ func (in *Inside) readWindow(w uint64, c *InsideCounts, p *Profile, each func(*S
 				in.region.damaged++
 				return
 			}
-			c.Objects += float64(s.Objects) / regionUnit
-			c.Bytes += float64(s.Bytes)
-			c.LiveObj += float64(s.Objects-s.FreedObjects) / regionUnit
-			c.LiveBytes += float64(s.Bytes - s.FreedBytes)
 			maps := in.known[spaceKey{w, s.Generation}]
 			if maps == nil {
 				maps = new(unwind.Maps)
 			}
 			st := process
 			st.End = insideEnd(s, maps, pcs)
-			p.Counts.count(st.End, s)
 			var guesses []int
 			if s.Guessed != 0 {
 				guesses = []int{len(pcs) - 1}
 			}
 			pcs[0]-- // of an allocation it is a return address, too
-			each(&st, maps, s, pcs, guesses)
+			if !each(&st, maps, s, pcs, guesses) {
+				c.NoRoom++
+				return
+			}
+			p.Counts.count(st.End, s)
+			c.Objects += float64(s.Objects) / regionUnit
+			c.Bytes += float64(s.Bytes)
+			c.LiveObj += float64(s.Objects-s.FreedObjects) / regionUnit
+			c.LiveBytes += float64(s.Bytes - s.FreedBytes)
 		})
 	}
 	return nil
