@@ -249,6 +249,27 @@ func TestRecordAllocLimits(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(string(said), "\n"), "%s", said)
 }
 
+// TestRecordAllocOthers: a program that cannot open the shared memory, of another user or container, is named.
+func TestRecordAllocOthers(t *testing.T) {
+	r := newRecording(t)
+	folder, err := os.MkdirTemp("", "") // which others may read
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	require.NoError(t, os.Chmod(folder, 0o755))
+	library, err := os.ReadFile(r.path("libehunwind-record.so"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "libehunwind-record.so"), library, 0o755))
+	r.env = append(r.env, "EHASM_RECORD_LIBRARY="+filepath.Join(folder, "libehunwind-record.so"))
+	script, want := "unshare -Urpf --mount-proc echo ran", "ran in a container of its own"
+	if os.Geteuid() == 0 {
+		script, want = "setpriv --reuid 65534 --clear-groups echo ran", "ran as user 65534, who has no right to the recorder's memory"
+	}
+	out, said, status := r.record(t, "--alloc", "-q", "-o", "p.folded", "sh", "-c", "echo begins; "+script)
+	assert.Zero(t, status, said)
+	assert.Equal(t, "begins\nran\n", out)
+	assert.Regexp(t, `(?m)^ehasm: echo: process \d+ was not recorded: it `+want, said)
+}
+
 // TestRecordAllocAsked: SIGUSR2 has what is live now written, and --duration ends the recording, not the program.
 func TestRecordAllocAsked(t *testing.T) {
 	r := newRecording(t)

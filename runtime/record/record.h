@@ -46,8 +46,14 @@ struct ehr_region {
     uint64_t period; /* bytes between two samples, on average */
     uint64_t max_frames;
     _Atomic uint64_t next; /* the first free window */
-    _Atomic uint64_t declined; /* programs whose limits leave no room */
+    _Atomic uint64_t declined; /* programs whose limits or sandbox leave no room */
     _Atomic uint64_t stop; /* take no more samples */
+};
+
+/* What a program sends that cannot open the memory. */
+struct refusal {
+    uint64_t token;
+    char comm[16];
 };
 
 /* The first page of a window. Chunk i begins at EHR_PAGE + i * EHR_CHUNK. */

@@ -7,7 +7,9 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "record.h"
@@ -40,15 +42,38 @@ uint64_t ehr_seed_(void)
 
 /* ------------------------------------------------------------------------------ the start */
 
-/* parse takes the shared memory's path and token from "PATH:TOKEN", the token in hexadecimal. */
-static uint64_t parse(const char *text, char *path, size_t room)
+/* What EHASM_RECORD says: "PATH:TOKEN:FILTERS", the numbers in hexadecimal. */
+struct place {
+    char path[64]; /* of the shared memory */
+    uint64_t token;
+    uint64_t filters; /* of seccomp, that the recorder has itself */
+};
+
+static bool parse(const char *text, struct place *p)
 {
-    const char *colon = strrchr(text, ':');
-    if (!colon || (size_t)(colon - text) >= room)
-        return 0;
-    memcpy(path, text, (size_t)(colon - text));
-    path[colon - text] = 0;
-    return strtoull(colon + 1, NULL, 16);
+    size_t n = text ? strcspn(text, ":") : 0;
+    char *end;
+    if (n == 0 || n >= sizeof p->path || text[n] == 0)
+        return false;
+    memcpy(p->path, text, n);
+    p->path[n] = 0;
+    p->token = strtoull(text + n + 1, &end, 16);
+    p->filters = *end == ':' ? strtoull(end + 1, NULL, 16) : 0;
+    return true;
+}
+
+/* confined reports whether there are more seccomp filters than the recorder's. They may forbid what begins here, but not what the dynamic loader did. */
+static bool confined(uint64_t filters)
+{
+    static const char name[] = "\nSeccomp_filters:\t";
+    char text[16384];
+    int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n < 0 ? 0 : n] = 0;
+    const char *own = strstr(text, name);
+    return own && strtoull(own + sizeof name - 1, NULL, 10) > filters;
 }
 
 /* limited reports whether what the library maps would take more than a small part of what the
@@ -61,24 +86,35 @@ static bool limited(void)
            addresses.rlim_cur / PART < EHR_WINDOW + sizeof(struct ehr_private) || data.rlim_cur / PART < sizeof(struct ehr_private);
 }
 
-/* map_shared maps a part of the shared memory, which core files leave out. */
 static void *map_shared(int fd, size_t size, uint64_t offset)
 {
     void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, (off_t)offset);
-    if (p == MAP_FAILED)
-        return NULL;
-    madvise(p, size, MADV_DONTDUMP);
-    return p;
+    return p == MAP_FAILED ? NULL : p;
 }
 
-/* map_window takes a window for the program. */
-static void *map_window(struct ehr_region *r, int fd, uint64_t windows)
+/* map_own maps what is private; it returns null if the kernel cannot empty it in children. */
+static struct ehr_private *map_own(void)
 {
-    uint64_t i = limited() ? UINT64_MAX : atomic_fetch_add(&r->next, 1);
-    if (i < windows)
-        return map_shared(fd, EHR_WINDOW, EHR_PAGE + i * EHR_WINDOW);
-    atomic_fetch_add(&r->declined, 1);
+    struct ehr_private *own = ehu_map_(sizeof *own);
+    if (!own || madvise(own, sizeof *own, MADV_WIPEONFORK) == 0)
+        return own;
+    ehu_unmap_(own, sizeof *own);
     return NULL;
+}
+
+/* refused tells the recorder that this process, of another user or container, cannot open its memory: who sends a datagram needs no right to a file. */
+static void refused(const struct place *p)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX}; /* the name begins with a zero: it is no file's */
+    struct refusal text = {.token = p->token};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    size_t n = strlen(p->path);
+    memcpy(to.sun_path + 1, p->path, n);
+    prctl(PR_GET_NAME, text.comm);
+    if (fd >= 0) {
+        sendto(fd, &text, sizeof text, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&to, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n));
+        close(fd);
+    }
 }
 
 /* claim takes a chunk for this process; it returns null if there is none. */
@@ -133,23 +169,26 @@ static void in_child(void)
 /* ehr_begin_ maps what is shared, and what is not. The constructor calls it. */
 bool ehr_begin_(void)
 {
-    char path[64];
-    const char *text = getenv("EHASM_RECORD");
-    uint64_t token = text ? parse(text, path, sizeof path) : 0;
-    int fd = token != 0 ? open(path, O_RDWR | O_CLOEXEC) : -1;
-    if (fd < 0)
-        return false;
+    struct place p;
     struct stat st;
+    if (!parse(getenv("EHASM_RECORD"), &p))
+        return false;
+    bool sealed = confined(p.filters);
+    int fd = open(p.path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+        if (!sealed)
+            refused(&p);
+        return false;
+    }
     struct ehr_region *r = fstat(fd, &st) == 0 && st.st_size >= EHR_PAGE ? map_shared(fd, EHR_PAGE, 0) : NULL;
     struct ehr_private *own = NULL;
-    if (r) {
+    if (r && r->magic == EHR_MAGIC && r->version == EHR_VERSION && r->token == p.token) {
         memcpy(&settings, r, sizeof settings);
-        if (r->magic == EHR_MAGIC && r->version == EHR_VERSION && r->token == token)
-            window = map_window(r, fd, (uint64_t)(st.st_size - EHR_PAGE) / EHR_WINDOW);
-        if (window && (own = ehu_map_(sizeof *own)) && madvise(own, sizeof *own, MADV_WIPEONFORK) != 0) {
-            ehu_unmap_(own, sizeof *own);
-            own = NULL;
-        }
+        uint64_t i = sealed || limited() ? UINT64_MAX : atomic_fetch_add(&r->next, 1), windows = (uint64_t)(st.st_size - EHR_PAGE) / EHR_WINDOW;
+        window = i < windows ? map_shared(fd, EHR_WINDOW, EHR_PAGE + i * EHR_WINDOW) : NULL;
+        own = window ? map_own() : NULL;
+        if (!own)
+            atomic_fetch_add(&r->declined, 1);
     }
     close(fd);
     if (!own) {
@@ -159,6 +198,8 @@ bool ehr_begin_(void)
             munmap(r, EHR_PAGE);
         return false;
     }
+    madvise(r, EHR_PAGE, MADV_DONTDUMP);
+    madvise(window, EHR_WINDOW, MADV_DONTDUMP);
     madvise(own, sizeof *own, MADV_DONTDUMP);
     pthread_atfork(NULL, NULL, in_child);
     pid = (uint32_t)getpid();

@@ -409,6 +409,9 @@ static const int to_allocate[] = {SYS_exit_group, SYS_exit, SYS_brk, SYS_mmap, S
 static const int to_load[] = {SYS_openat, SYS_read, SYS_newfstatat, SYS_fstat, SYS_mprotect, SYS_close, SYS_pread64, SYS_write, -1};
 static const int to_fork[] = {SYS_clone, SYS_set_robust_list, SYS_wait4, SYS_futex, -1};
 
+static const int to_begin[] = {SYS_execve, SYS_access, SYS_faccessat, SYS_arch_prctl, SYS_set_tid_address, SYS_set_robust_list, SYS_rseq,
+                               SYS_prlimit64, SYS_getrandom, SYS_futex, SYS_readlink, SYS_fadvise64, SYS_lseek, -1};
+
 /* filter lets the kernel kill for any other call. */
 static void filter(std::initializer_list<const int *> allowed)
 {
@@ -460,6 +463,17 @@ static void sealing(int rounds)
                 work(100);
             }
             _exit(17);
+        });
+        child("a filter, and another program", [] {
+            pid_t pid = fork();
+            if (pid == 0) {
+                filter({to_allocate, to_load, to_begin});
+                execl("/bin/true", "true", nullptr);
+            }
+            int status = 0;
+            check(waitpid(pid, &status, 0) == pid && status == 0, "a program in a filter");
+            if (faults)
+                _exit(1);
         });
         child("a filter, and children", [] {
             dlopen("libutil.so.1", RTLD_NOW);

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unsafe"
@@ -37,6 +38,7 @@ type Inside struct {
 	text    map[spaceKey][]byte        // of mappings, in the order of chunks
 	seen    map[uint64]map[uint64]bool // chunks that were looked at, by window
 	polls   uint64
+	refused []Refused
 	kept    int    // bytes of text
 	mapped  int    // mappings so far
 	leftOut uint64 // of them, beyond mostMapped or mostKnown
@@ -58,7 +60,11 @@ func NewInside(opt InsideOptions) (*Inside, error) {
 // Environ returns the environment variable that tells the library in a program where
 // the memory is.
 func (in *Inside) Environ() string {
-	return fmt.Sprintf("EHASM_RECORD=/proc/%d/fd/%d:%x", os.Getpid(), in.region.file.Fd(), in.region.token)
+	status, _ := os.ReadFile("/proc/self/status")
+	_, filters, _ := strings.Cut(string(status), "\nSeccomp_filters:\t")
+	filters, _, _ = strings.Cut(filters, "\n")
+	n, _ := strconv.ParseUint(filters, 10, 32)
+	return fmt.Sprintf("EHASM_RECORD=%s:%x:%x", in.region.path(), in.region.token, n)
 }
 
 // Stop makes the programs take no more samples. They still count when sampled objects are
@@ -67,7 +73,7 @@ func (in *Inside) Stop() error { return in.region.stop() }
 
 // Close forgets all.
 func (in *Inside) Close() {
-	in.region.file.Close()
+	in.region.close()
 	in.tracker.Close()
 }
 
@@ -75,6 +81,7 @@ func (in *Inside) Close() {
 func (in *Inside) Poll() error {
 	const often, seldom = 256, 16 // all but the newest windows are looked at every sixteenth time
 	in.polls++
+	in.takeRefusals()
 	taken, err := in.region.taken()
 	for w := range taken {
 		if err == nil && (taken-w <= often || (w+in.polls)%seldom == 0) {
@@ -82,6 +89,13 @@ func (in *Inside) Poll() error {
 		}
 	}
 	return err
+}
+
+// takeRefusals keeps at most as many as there may be processes.
+func (in *Inside) takeRefusals() {
+	const most = 1 << 15
+	in.refused = append(in.refused, in.region.refusals()...)
+	in.refused = in.refused[:min(len(in.refused), most)]
 }
 
 // pollWindow does so for one window.
@@ -165,6 +179,8 @@ type InsideCounts struct {
 	Bytes     float64 `json:"bytes_allocated"`
 	LiveObj   float64 `json:"objects_live"`
 	LiveBytes float64 `json:"bytes_live"`
+
+	NotRecorded []Refused `json:"not_recorded,omitempty"`
 }
 
 // heap are the two events of allocations.
@@ -253,6 +269,8 @@ func (in *Inside) read(each func(*Stack, *unwind.Maps, *stackHeader, []uint64, [
 		return nil, err
 	}
 	c.Declined = min(c.Declined, mostCount)
+	in.takeRefusals()
+	c.NotRecorded = in.refused
 	for _, w := range windows {
 		if err := in.pollWindow(w); err != nil {
 			return nil, err
@@ -420,7 +438,7 @@ func (p *Profile) insideText() string {
 		{uint64(c.OwnMalloc), "processes have their own malloc, which is not recorded"},
 		{c.NoRoom + c.Refused, "samples had no room"},
 		{c.NoLive, "samples could not be followed, and count as freed"},
-		{c.Declined, "programs were not recorded: their limits (ulimit -v, -d) leave no room, or too many ran"},
+		{c.Declined, "programs were not recorded: their limits (ulimit -v, -d) leave no room, a seccomp filter was there first, or too many ran"},
 		{c.Damaged, "damaged records were left out: a program has written to the recorder's memory"},
 		{c.NoElf, "objects had no eh_elf in the cache: stacks may end in them"},
 	} {

@@ -16,6 +16,7 @@ import (
 // may write there, with other rights than this process: the region checks what it returns.
 type region struct {
 	file    *os.File
+	socket  int
 	token   uint64
 	windows uint64
 	damaged uint64 // records that no library writes
@@ -103,11 +104,22 @@ func newRegion(period uint64, maxFrames int) (*region, error) {
 	var random [8]byte
 	rand.Read(random[:])
 	r.token = binary.LittleEndian.Uint64(random[:]) | 1
-	if err := r.fill(period, maxFrames); err != nil {
-		r.file.Close()
+	r.socket, err = r.listen()
+	if err == nil {
+		err = r.fill(period, maxFrames)
+	}
+	if err != nil {
+		r.close()
 		return nil, err
 	}
 	return r, nil
+}
+
+func (r *region) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), r.file.Fd()) }
+
+func (r *region) close() {
+	r.file.Close()
+	unix.Close(r.socket)
 }
 
 func (r *region) fill(period uint64, maxFrames int) error {

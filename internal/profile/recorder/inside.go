@@ -219,6 +219,13 @@ func (r *inside) write(h *hostProgram) *record.Profile {
 	case in.Taken == 0 && !r.opt.Run.Quiet:
 		c.Note(h.path, errFewAllocated)
 	}
+	const many = 10
+	for i, other := range p.Inside.NotRecorded[:min(len(p.Inside.NotRecorded), many)] {
+		c.Note(other.Comm, other)
+		if more := len(p.Inside.NotRecorded) - many; i == many-1 && more > 0 {
+			c.Note("record", fmt.Errorf("%d more were not recorded", more))
+		}
+	}
 	if !r.opt.Run.Quiet {
 		p.Text(c.Stderr())
 	}
@@ -232,9 +239,8 @@ func (r *inside) write(h *hostProgram) *record.Profile {
 // Why there are no samples.
 var (
 	errNothingTaken = errors.New("nothing was taken: no process took " + insideName + " (set-user-id, of another user, or without LD_PRELOAD)")
-	errFewAllocated = errors.New("no samples: little was allocated, or by a program that another user runs (su, setpriv), which is not recorded; " +
-		"a lower --alloc-period takes more")
-	errOwnMalloc = errors.New("nothing was taken: the program has its own malloc, or a sanitizer's, which is called in place of the C library's")
+	errFewAllocated = errors.New("no samples: little was allocated; a lower --alloc-period takes more")
+	errOwnMalloc    = errors.New("nothing was taken: the program has its own malloc, or a sanitizer's, which is called in place of the C library's")
 )
 
 // fillMissing builds eh_elfs for the objects in which stacks have ended, for the next time.
