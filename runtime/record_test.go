@@ -260,7 +260,7 @@ func TestRecordAllocOthers(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "libehunwind-record.so"), library, 0o755))
 	r.env = append(r.env, "EHASM_RECORD_LIBRARY="+filepath.Join(folder, "libehunwind-record.so"))
-	script, want := "unshare -Urpf --mount-proc echo ran", "ran in a container of its own"
+	script, want := "unshare -Urpf --mount-proc echo ran", "ran in another container"
 	if os.Geteuid() == 0 {
 		script, want = "setpriv --reuid 65534 --clear-groups echo ran", "ran as user 65534, who has no right to the recorder's memory"
 	}

@@ -157,7 +157,7 @@ void ehr_write_maps_(struct ehr_process *p)
     atomic_store(&generation, number);
 }
 
-/* in_child learns the process's number without a system call: it is that of its only thread, which a lock's owner has. */
+/* in_child learns the process's number without a system call: a lock's owner is the thread, which is the only one. */
 static void in_child(void)
 {
     pthread_mutex_t m = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;

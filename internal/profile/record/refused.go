@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Refused is a process with the library that could not open the shared memory, and was not recorded: of another user, or in a
-// container of its own.
+// Refused is a process with the library that could not open the shared memory, and was not recorded: of another user, or in
+// another container.
 type Refused struct {
 	Comm string `json:"comm"`
 	PID  int32  `json:"pid"`
@@ -23,7 +23,7 @@ type Refused struct {
 // Error says what to do.
 func (r Refused) Error() string {
 	if int(r.UID) == os.Geteuid() {
-		return fmt.Sprintf("process %d was not recorded: it ran in a container of its own; run `ehasm record --alloc` in there", r.PID)
+		return fmt.Sprintf("process %d was not recorded: it ran in another container; run `ehasm record --alloc` in there", r.PID)
 	}
 	return fmt.Sprintf("process %d was not recorded: it ran as user %d, who has no right to the recorder's memory; run `ehasm record --alloc` as that user", r.PID, r.UID)
 }
