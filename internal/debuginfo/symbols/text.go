@@ -93,14 +93,17 @@ var ErrNotOwn = errors.New("not a file of this user, nor of root, nor of the use
 type Written struct {
 	// Path of the file. If Root is not "", Path is below that folder, and no part of it may be a symbolic link.
 	Root, Path string
-	Name       string // for messages: as the process has it
-	PID        int32  // of the process, in this namespace
+	File       *os.File // the file, which another one may have the path of; nil: see Path
+	Name       string   // for messages: as the process has it
+	PID        int32    // of the process, in this namespace
 }
 
 // open opens the file, and returns its size, if it is no symbolic link and comes from the process as isOf has it.
 func (w *Written) open() (f *os.File, size int64, err error) {
 	var seen os.FileInfo
-	if w.Root != "" {
+	if w.File != nil {
+		f, err = input.Open(fmt.Sprintf("/proc/self/fd/%d", w.File.Fd()))
+	} else if w.Root != "" {
 		f, err = input.OpenBelow(w.Root, w.Path)
 	} else if seen, err = os.Lstat(w.Path); err == nil {
 		f, err = input.Open(w.Path)

@@ -210,7 +210,7 @@ func (t *tracker) generate(p *process, pid int32, start, size uint64, o *unwind.
 		t.places.See(pid)
 	}
 	if dump {
-		p.code.AddDump(t.places.Dump(pid, o.Name))
+		p.code.AddDump(t.places.Dump(pid, o.Name, start, start+size))
 	} else {
 		p.code.Changed(start, start+size)
 	}

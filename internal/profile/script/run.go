@@ -292,7 +292,7 @@ func (run *runner) mapped(r *perfdata.Mmap) {
 		}
 	}
 	if object != nil && jit.IsDump(object.Name) {
-		run.procs.Space(r.PID).SetGenerated(run.made.add(run.opt.Names.Places.Dump(r.PID, object.Name)))
+		run.procs.Space(r.PID).SetGenerated(run.made.add(run.opt.Names.Places.Dump(r.PID, object.Name, r.Addr, r.Addr+r.Len)))
 	}
 	run.procs.Space(r.PID).Map(r.Addr, r.Len, r.PgOff, object)
 }

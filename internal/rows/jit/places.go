@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
+	"github.com/ehasm/ehasm/internal/files/input"
 	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/unwind"
 )
@@ -27,6 +28,7 @@ type Places struct {
 // place is where a process writes.
 type place struct {
 	pid  int32           // in its own namespace
+	seen bool            // it has run since it was asked about
 	tmp  *os.File        // its /tmp, which is out of reach once it has ended; nil: the one here
 	dump symbols.Written // its jitdump file; Path is "": there is none
 }
@@ -51,9 +53,8 @@ func (p *Places) Close() {
 }
 
 func (pl *place) close() {
-	if pl.tmp != nil {
-		pl.tmp.Close()
-	}
+	pl.tmp.Close() // nil is an error
+	pl.dump.File.Close()
 }
 
 // See looks where a process writes, which is known by its number here.
@@ -65,7 +66,7 @@ func (p *Places) See(pid int32) {
 
 // look is See, and returns the place.
 func (p *Places) look(pid int32) *place {
-	pl := &place{pid: procfs.OwnPID(pid), tmp: openTmp(pid)}
+	pl := &place{pid: procfs.OwnPID(pid), seen: true, tmp: openTmp(pid)}
 	if pl.pid != pid || pl.tmp != nil || p.known[pid] != nil { // others need not be remembered
 		p.add(pid, pl)
 	}
@@ -120,8 +121,8 @@ func IsDump(name string) bool {
 	return ok && dump && number != "" && number[0] != '0' && strings.Trim(number, "0123456789") == ""
 }
 
-// Dump notes the jitdump file that a process has mapped, and returns it.
-func (p *Places) Dump(pid int32, name string) symbols.Written {
+// Dump notes the jitdump file that a process has mapped at [start, end), and returns it.
+func (p *Places) Dump(pid int32, name string, start, end uint64) symbols.Written {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pl := p.find(pid)
@@ -135,7 +136,11 @@ func (p *Places) Dump(pid int32, name string) symbols.Written {
 	if pl.dump.Path != "" && !own { // one from before a fork
 		return pl.dump
 	}
+	pl.dump.File.Close()
 	pl.dump = pl.written(name, pid)
+	if pl.seen {
+		pl.dump.File = mappedAt(fmt.Sprintf("/proc/%d/map_files/%x-%x", procfs.Living(pid), start, end), name)
+	}
 	return pl.dump
 }
 
@@ -143,9 +148,24 @@ func (p *Places) Dump(pid int32, name string) symbols.Written {
 func (p *Places) Learn(pid int32, maps *unwind.Maps) {
 	for _, m := range maps.All() {
 		if IsDump(m.Object.Name) {
-			p.Dump(pid, m.Object.Name)
+			p.Dump(pid, m.Object.Name, m.Start, m.End)
 		}
 	}
+}
+
+// mappedAt opens the file that a link of proc_pid_map_files(5) leads to, if the name here does not lead to it; else it returns
+// nil.
+func mappedAt(link, name string) *os.File {
+	path, err := os.Readlink(link)
+	there, err2 := os.Stat(link)
+	if err != nil || err2 != nil || strings.TrimSuffix(filepath.Base(path), procfs.Deleted) != filepath.Base(name) {
+		return nil
+	}
+	if here, err := os.Stat(name); err == nil && os.SameFile(here, there) {
+		return nil
+	}
+	f, _ := input.Open(link) // nil: the name in its namespace is left
+	return f
 }
 
 // written returns the file that the process, whose number here is pid, knows by a name.

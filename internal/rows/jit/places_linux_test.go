@@ -2,12 +2,14 @@ package jit
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/files/procfs"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // contained starts a shell with PID 1 and an own /tmp, in which it has run a script, and returns its number here.
@@ -71,8 +74,8 @@ func TestPlacesContained(t *testing.T) {
 	assert.Equal(t, "inside", name(dead))
 	assert.Equal(t, "/tmp/perf-1.map", seen.Maps(pid)[0].Name)
 
-	dump := seen.Dump(pid, "/tmp/jit-1.dump")
-	assert.Equal(t, dump, seen.Dump(pid, "/tmp/jit-7.dump"), "the own one goes first")
+	dump := seen.Dump(pid, "/tmp/jit-1.dump", 0, 0)
+	assert.Equal(t, dump, seen.Dump(pid, "/tmp/jit-7.dump", 0, 0), "the own one goes first")
 	end()
 	assert.Equal(t, "inside", name(seen))
 	_, err := symbols.JITDump(dump, symbols.NewBudget(1<<20))
@@ -89,6 +92,35 @@ func TestPlacesLink(t *testing.T) {
 	require.Len(t, p.Maps(pid), 1)
 	_, err := symbols.PerfMap(p.Maps(pid)[0], symbols.NewBudget(1<<20))
 	assert.Error(t, err)
+}
+
+// TestPlacesMapped: a jitdump file that has another name here, as in a chroot, is what the process has mapped.
+func TestPlacesMapped(t *testing.T) {
+	testtool.NeedRoot(t, "for /proc/PID/map_files")
+	name := fmt.Sprintf("jit-%d.dump", os.Getpid())
+	path := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(path, bytes.Repeat([]byte{1}, 1<<12), 0o600))
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	m, err := unix.Mmap(int(f.Fd()), 0, 1<<12, unix.PROT_READ, unix.MAP_PRIVATE)
+	require.NoError(t, err)
+	defer func() { _ = unix.Munmap(m) }()
+	p := NewPlaces(true)
+	defer p.Close()
+	self, start := int32(os.Getpid()), uint64(uintptr(unsafe.Pointer(&m[0])))
+	assert.Nil(t, p.Dump(self, path, start, start+1<<12).File)
+	assert.Nil(t, p.Dump(self, "/nowhere/"+name, start+1<<12, start+2<<12).File)
+	for _, change := range []func(string) error{func(string) error { return nil }, os.Remove} {
+		require.NoError(t, change(path))
+		there := p.Dump(self, "/nowhere/"+name, start, start+1<<12).File
+		require.NotNil(t, there)
+		a, err := f.Stat()
+		require.NoError(t, err)
+		b, err := there.Stat()
+		require.NoError(t, err)
+		assert.True(t, os.SameFile(a, b))
+	}
 }
 
 // TestPlacesHere: processes of this namespace write where they do, and are not remembered. Of others, so many are.
@@ -109,7 +141,7 @@ func TestPlacesHere(t *testing.T) {
 	assert.True(t, ok)
 	assert.Equal(t, symbols.Written{Path: "/x/jit-5.dump", Name: "/x/jit-5.dump", PID: self}, got)
 	for i := range int32(2 * mostPlaces) {
-		p.Dump(1<<30+i, "/tmp/jit-1.dump")
+		p.Dump(1<<30+i, "/tmp/jit-1.dump", 0, 0)
 		assert.LessOrEqual(t, len(p.known), mostPlaces)
 	}
 	assert.Len(t, p.order, len(p.known))
