@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/internal/rows"
 	"github.com/ehasm/ehasm/internal/rows/jit"
@@ -30,7 +30,7 @@ func ReadProcess(ctx context.Context, pid int, opt Options) (*Target, error) {
 	if pid < 1 || pid > 1<<31-1 {
 		return nil, fmt.Errorf("process %d: want a number from 1 to 2^31-1", pid)
 	}
-	vdso := func() ([]byte, error) { return find.RunningVDSO(ctx) }
+	vdso := func() ([]byte, error) { return procfs.VDSO("/proc/self") }
 	return opt.read(ctx, true, vdso, func(opt Options) (*Target, func(), error) {
 		t, end, err := readLive(ctx, int32(pid), opt)
 		if err != nil {

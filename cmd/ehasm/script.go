@@ -14,9 +14,9 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/debuginfo/debuginfod"
-	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/host"
 	"github.com/ehasm/ehasm/internal/files/output"
+	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/script"
@@ -344,7 +344,7 @@ func (opt *scriptOptions) prepare(ctx, compiling context.Context, made *ondemand
 	}
 	opt.Names.Places = jit.NewPlaces(false, folders...)
 	// The vDSO has no file; the running kernel's serves.
-	opt.Objects.VDSO = func() ([]byte, error) { return find.RunningVDSO(ctx) }
+	opt.Objects.VDSO = func() ([]byte, error) { return procfs.VDSO("/proc/self") }
 	opt.Objects.Prepare = made.Prepare
 	opt.Objects.Compile = func(name string, file io.ReaderAt, size int64) ([]byte, error) {
 		return made.EhElf(compiling, name, file, size)

@@ -141,7 +141,9 @@ func Find(ctx context.Context, paths []string, opt Options) *Result {
 		f.process(pid)
 	}
 	if opt.VDSO {
-		f.ownVDSO()
+		if in := f.vdso(VDSOName, "/proc/self"); in != nil { // which is the running kernel's
+			in.Given = true
+		}
 	}
 	for _, in := range f.res.Inputs {
 		in.chooseName()

@@ -1,9 +1,7 @@
 package find
 
 import (
-	"bytes"
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -18,9 +16,6 @@ import (
 
 // VDSOName is the name that the dynamic loader gives the kernel's vDSO.
 const VDSOName = "linux-vdso.so.1"
-
-// maxVDSO bounds what is read as a vDSO from another process.
-const maxVDSO = 1 << 20 // bytes; real ones have two pages
 
 // process adds every file that a process has mapped executable, and its vDSO.
 func (f *finder) process(pid int) {
@@ -44,7 +39,7 @@ func (f *finder) process(pid int) {
 	seen := make(map[file]bool)
 	for _, m := range maps {
 		if m.Name == "[vdso]" {
-			f.vdso(who, filepath.Join(proc, "mem"), m)
+			f.vdso(who, proc)
 			continue
 		}
 		if !m.Exec || m.Inode == 0 || !strings.HasPrefix(m.Name, "/") {
@@ -115,39 +110,11 @@ func (f *finder) mapped(who, proc string, m procfs.Mapping) {
 	f.inputs[id].addName(Name{Path: name, Rel: base, Next: base})
 }
 
-// ownVDSO adds the vDSO of this process, which is the running kernel's.
-func (f *finder) ownVDSO() {
-	maps, err := procfs.MappingsIn("/proc/self")
+// vdso adds the vDSO of the process whose folder proc is. Equal ones are one input.
+func (f *finder) vdso(who, proc string) *Input {
+	data, err := procfs.VDSO(proc)
 	if err != nil {
-		f.problem(VDSOName, err)
-		return
-	}
-	for _, m := range maps {
-		if m.Name == "[vdso]" {
-			if in := f.vdso(VDSOName, "/proc/self/mem", m); in != nil {
-				in.Given = true
-			}
-			return
-		}
-	}
-	f.problem(VDSOName, errors.New("this kernel maps none"))
-}
-
-// vdso adds the vDSO that m maps, read from the memory file mem. Equal ones are
-// one input.
-func (f *finder) vdso(who, mem string, m procfs.Mapping) *Input {
-	if m.End-m.Start > maxVDSO {
-		f.problem(who, fmt.Errorf("vDSO of %d bytes", m.End-m.Start))
-		return nil
-	}
-	data := make([]byte, m.End-m.Start)
-	h, err := os.Open(mem)
-	if err == nil {
-		_, err = h.ReadAt(data, int64(m.Start))
-		h.Close()
-	}
-	if err != nil {
-		f.problem(who, fmt.Errorf("vDSO: %w", err))
+		f.problem(who, err)
 		return nil
 	}
 	// Its content is its identity, since it lies in no file.
@@ -159,18 +126,4 @@ func (f *finder) vdso(who, mem string, m procfs.Mapping) *Input {
 	f.inputs[id] = in
 	f.res.Inputs = append(f.res.Inputs, in)
 	return in
-}
-
-// RunningVDSO returns the vDSO of the running kernel.
-func RunningVDSO(ctx context.Context) ([]byte, error) {
-	found := Find(ctx, nil, Options{VDSO: true})
-	for _, in := range found.Inputs {
-		if in.Data != nil {
-			return bytes.Clone(in.Data), nil
-		}
-	}
-	for _, p := range found.Problems {
-		return nil, p.Err
-	}
-	return nil, errors.New("no vDSO")
 }

@@ -15,8 +15,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/host"
+	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/internal/rows/jit"
 	"github.com/ehasm/ehasm/stack"
@@ -127,7 +127,7 @@ func Report(ctx context.Context, opt Options, head io.Reader, out io.Writer) err
 	// The kernel keeps the crashed process until the handler ends.
 	ctx, stop := context.WithTimeout(ctx, Patience)
 	defer stop()
-	objects := stack.NewObjects(ctx, unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), VDSO: func() ([]byte, error) { return find.RunningVDSO(ctx) }})
+	objects := stack.NewObjects(ctx, unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), VDSO: func() ([]byte, error) { return procfs.VDSO("/proc/self") }})
 	live := stack.NewLive(stack.Options{Objects: objects, FramePointers: opt.Pointers})
 	defer live.Close()
 	target, err := live.TakeDumped(ctx, opt.PID, opt.TID, registers)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
-	"github.com/ehasm/ehasm/internal/files/find"
+	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/record"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
@@ -97,7 +97,7 @@ func (r *run) prepare(ctx, compiling context.Context) {
 	}})
 	r.objects = unwind.NewObjects(unwind.Options{
 		DebugDirs: unwind.DefaultDebugDirs(),
-		VDSO:      func() ([]byte, error) { return find.RunningVDSO(ctx) },
+		VDSO:      func() ([]byte, error) { return procfs.VDSO("/proc/self") },
 		Prepare:   r.made.Prepare,
 		Compile: func(name string, file io.ReaderAt, size int64) ([]byte, error) {
 			return r.made.EhElf(compiling, name, file, size)

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/stack"
 )
@@ -24,7 +23,7 @@ func (r *run) ofProcesses(ctx context.Context) (any bool) {
 		r.c.Fail("processes", err)
 		return false
 	}
-	s := r.open(ctx, true, func() ([]byte, error) { return find.RunningVDSO(ctx) })
+	s := r.open(ctx, true, func() ([]byte, error) { return procfs.VDSO("/proc/self") })
 	live := stack.NewLive(r.how(s))
 	defer live.Close()
 	defer r.close(s, "stacks")
