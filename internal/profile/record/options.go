@@ -30,25 +30,18 @@ type Target struct {
 	children []int // of PIDs, when Open is called
 }
 
-// Options are the settings of a Session.
+// Options are what a Session needs.
 type Options struct {
-	Target    Target
-	Event     *Event
-	More      []*Event   // further events, whose samples are in the same profile
-	Frequency uint64     // samples per second and CPU
-	Copy      int        // bytes of each stack that the kernel copies; a multiple of 8
-	Grow      int        // the same, if Copy turns out to be too small; 0: never
-	MaxStack  int        // frames of a stack's user part
-	Ring      int        // bytes of a CPU's ring; a power of two
-	Refill    bool       // complete stacks that are longer than the copy
-	Samples   bool       // keep each sample, not only the counts
-	Labels    labels.Set // of samples, for formats that have them
-	Realtime  bool       // the thread that reads the rings has real-time priority
-	Pointers  unwind.FramePointers
-	Objects   *unwind.Objects
-	Places    *jit.Places          // which learns where names of code made at run time are; may be nil
-	OnObject  func(*unwind.Object) // see unwind.Walker; may be nil
-	Raw       *RawWriter           // gets all records; may be nil
+	Settings
+	Target   Target
+	Event    *Event
+	More     []*Event   // further events, whose samples are in the same profile
+	Samples  bool       // keep each sample, not only the counts
+	Labels   labels.Set // of samples, for formats that have them
+	Objects  *unwind.Objects
+	Places   *jit.Places          // which learns where names of code made at run time are; may be nil
+	OnObject func(*unwind.Object) // see unwind.Walker; may be nil
+	Raw      *RawWriter           // gets all records; may be nil
 	// Left is called for an object that is released, with the link-time addresses at which it was met: names for those
 	// may still be asked for, as it was with all that is known of it. Its file may be used until done is called. May be nil.
 	Left func(o *unwind.Object, met []uint64, done func())

@@ -185,7 +185,7 @@ func TestClock(t *testing.T) {
 // TestPaceJumps: a reader that was stopped, as with its machine, reads at once; times before those of the last
 // samples do not make it wait.
 func TestPaceJumps(t *testing.T) {
-	p := newPace(&Options{Event: &Event{}, Frequency: 1000}, 1<<20)
+	p := newPace(&Options{Event: &Event{}, Settings: Settings{Frequency: 1000}}, 1<<20)
 	const hour = uint64(time.Hour)
 	p.sampled(0, 10*hour)
 	p.alert = 10*hour + alertTime
@@ -274,7 +274,7 @@ func TestGrowShrink(t *testing.T) {
 		perfevent.ThisThread, perfevent.AnyCPU)
 	require.NoError(t, err)
 	defer event.Close()
-	opt, op := &Options{Event: named("cpu-clock"), Frequency: 100}, &opened{long: stream{all: []*perfevent.Event{event}}}
+	opt, op := &Options{Event: named("cpu-clock"), Settings: Settings{Frequency: 100}}, &opened{long: stream{all: []*perfevent.Event{event}}}
 	clock := newClock()
 	k := copies{opt: opt, open: op, growth: growth{walked: 100, short: 50}}
 	require.NoError(t, k.grow(clock.now))

@@ -31,7 +31,7 @@ import (
 const work = `i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; for f in 1 2 3 4 5 6; do /bin/ls -R /usr/share/doc/base-files >/dev/null; done`
 
 func options(t *testing.T) Options {
-	return Options{Event: named("cpu-clock"), Frequency: 2999, Copy: 16 << 10, MaxStack: 200, Ring: 8 << 20, Refill: true,
+	return Options{Event: named("cpu-clock"), Settings: Settings{Frequency: 2999, Copy: 16 << 10, MaxStack: 200, Ring: 8 << 20, Refill: true},
 		Objects: unwind.NewObjects(unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), Compile: unwindtest.Compile})}
 }
 
@@ -301,7 +301,7 @@ int main(void) { while (clock() < 2 * CLOCKS_PER_SEC) down(4); }`)
 // after a sample is due.
 func TestPace(t *testing.T) {
 	const ms = uint64(time.Millisecond)
-	p := newPace(&Options{Event: named("cpu-clock"), Frequency: 1000}, 1<<20)
+	p := newPace(&Options{Event: named("cpu-clock"), Settings: Settings{Frequency: 1000}}, 1<<20)
 	assert.Equal(t, calmWait, p.wait(0))
 	p.moving = 20 * ms
 	assert.Equal(t, leastMap, p.wait(10*ms))
@@ -319,7 +319,7 @@ func TestPace(t *testing.T) {
 // TestPaceSlow: a reader may be late where its rings fill in seconds.
 func TestPaceSlow(t *testing.T) {
 	const ring = 16 << 20
-	slow := Options{Event: named("cpu-clock"), Frequency: 97, Copy: 16 << 10, Grow: 64000}
+	slow := Options{Event: named("cpu-clock"), Settings: Settings{Frequency: 97, Copy: 16 << 10, Grow: 64000}}
 	p := newPace(&slow, ring)
 	assert.True(t, p.slow)
 	p.moving = 1

@@ -9,9 +9,9 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/profile/labels"
+	"github.com/ehasm/ehasm/internal/profile/record"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
-	"github.com/ehasm/ehasm/unwind"
 )
 
 // Options are the settings of a recording.
@@ -34,16 +34,9 @@ type Target struct {
 
 // Sampling says when samples are taken, and how their stacks are unwound.
 type Sampling struct {
+	record.Settings
 	Events     Events // none: the default
 	Period     uint64 // a sample each so many events, instead of Frequency; 0: not
-	Frequency  uint64 // samples a second and CPU
-	Copy       int    // bytes of each stack that the kernel copies; a multiple of 8
-	Grow       int    // the same, if Copy turns out to be too small; 0: never
-	MaxStack   int    // frames of a stack's user part
-	Ring       int    // bytes of a CPU's ring; a power of two
-	Refill     bool   // complete stacks that are longer than the copy
-	Realtime   bool   // samples are read at real-time priority
-	Pointers   unwind.FramePointers
 	Source     dwarfcfa.Source
 	TablesOnly bool // no rows are made from the code of files
 }

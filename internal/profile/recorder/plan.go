@@ -97,11 +97,9 @@ func (p *plan) close() {
 
 // sessionOptions returns the settings that need no system.
 func (r *run) sessionOptions() record.Options {
-	sampling, names := &r.opt.Sampling, &r.opt.Output.Names
+	names := &r.opt.Output.Names
 	opt := record.Options{
-		Frequency: sampling.Frequency, Copy: sampling.Copy, Grow: sampling.Grow, MaxStack: sampling.MaxStack, Ring: sampling.Ring,
-		Labels: r.opt.Output.Labels, Refill: sampling.Refill, Realtime: sampling.Realtime, Pointers: sampling.Pointers,
-		Samples: r.opt.Output.Format.Samples, Objects: r.objects, Places: r.places, OnObject: r.names.Foresee, Event: record.DefaultEvent(),
+		Settings: r.opt.Sampling.Settings, Labels: r.opt.Output.Labels, Samples: r.opt.Output.Format.Samples, Objects: r.objects, Places: r.places, OnObject: r.names.Foresee, Event: record.DefaultEvent(),
 		Target: record.Target{PIDs: r.opt.Target.PIDs, Some: r.opt.Target.Selection.Given(), All: r.opt.Target.All},
 	}
 	if r.opt.Output.chains() {
