@@ -20,12 +20,16 @@ func stepTable(r *rand.Rand, ranges int) *dwarfcfa.Table {
 	known := map[dwarfcfa.Row]uint32{}
 	at := dwarfcfa.Addr(0x1000 + r.IntN(0x1000))
 	last := ^uint32(0)
+	dense, longer := r.IntN(3) == 0, 1+r.IntN(50) // pages have up to 256 ranges
 	for range ranges {
-		if r.IntN(8) == 0 {
+		if r.IntN(8) == 0 && !(dense && r.IntN(8) > 0) {
 			at += dwarfcfa.Addr(1 + r.IntN(1<<r.IntN(12)))
 			last = ^uint32(0)
 		}
 		row := g.row()
+		if dense && len(t.Rows) > 100 {
+			row = t.Rows[r.IntN(len(t.Rows))]
+		}
 		id, ok := known[row]
 		if !ok {
 			id = uint32(len(t.Rows))
@@ -33,6 +37,9 @@ func stepTable(r *rand.Rand, ranges int) *dwarfcfa.Table {
 			t.Rows = append(t.Rows, row)
 		}
 		end := at + dwarfcfa.Addr(1+r.IntN(1<<r.IntN(9)))
+		if dense {
+			end = at + 1 + dwarfcfa.Addr(r.IntN(longer)/max(1, longer-1))
+		}
 		if id == last {
 			t.Ranges[len(t.Ranges)-1].End = end
 		} else {
@@ -105,7 +112,7 @@ func (g *generator) row() dwarfcfa.Row {
 		row.CFA = dwarfcfa.CFARule{Kind: dwarfcfa.CFAExpr, Expr: g.expr(false, ops...)}
 	case 2:
 		row.CFA = dwarfcfa.CFARule{Kind: dwarfcfa.CFAExpr, Expr: g.expr(false,
-			dwarfcfa.ExprOp{Code: dwarfcfa.OpReg, Reg: base, Arg: 8}, dwarfcfa.ExprOp{Code: dwarfcfa.OpReg, Reg: abi.RIP},
+			dwarfcfa.ExprOp{Code: dwarfcfa.OpReg, Reg: base, Arg: g.offset()}, dwarfcfa.ExprOp{Code: dwarfcfa.OpReg, Reg: abi.RIP},
 			dwarfcfa.ExprOp{Code: dwarfcfa.OpConst, Arg: 15}, dwarfcfa.ExprOp{Code: dwarfcfa.OpAnd},
 			dwarfcfa.ExprOp{Code: dwarfcfa.OpConst, Arg: int64(g.IntN(17))}, dwarfcfa.ExprOp{Code: dwarfcfa.OpGe},
 			dwarfcfa.ExprOp{Code: dwarfcfa.OpConst, Arg: 3}, dwarfcfa.ExprOp{Code: dwarfcfa.OpShl}, dwarfcfa.ExprOp{Code: dwarfcfa.OpPlus})}

@@ -137,14 +137,17 @@ func (r *ring) drain(sample *Sample, f func(*Sample)) error {
 		if n > r.size {
 			return fmt.Errorf("sample of %d bytes", n)
 		}
+		var err error
 		if length&discarded == 0 {
-			if err := sample.decode(data[at+header:][:n]); err != nil {
-				return err
+			if err = sample.decode(data[at+header:][:n]); err == nil {
+				f(sample)
 			}
-			f(sample)
 		}
 		r.position += header + (n+7)&^7
 		atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.read[0])), r.position)
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -26,24 +27,33 @@ const stepsEnv = "BPFUNWIND_STEPS"
 // rig runs a program with registers and memory of the test's choice, beside Table.Step.
 type rig struct {
 	*rand.Rand
-	u      *Unwinder
-	run    *ebpf.Program
-	frames int    // Options.MaxFrames
-	input  []byte // the registers with which the program begins
-	states []byte // of the unwinder
-	arena  []byte // memory that frames lie in, with holes
-	holes  [arenaPages]bool
-	base   uint64 // address of the arena
-	code   uint64 // run-time address of the table's code
+	u         *Unwinder
+	run       *ebpf.Program
+	frames    int       // Options.MaxFrames
+	maxTime   int64     // Options.MaxTime, ns
+	registers *ebpf.Map // with which the program begins
+	input     []byte    // their bytes
+	states    []byte    // of the unwinder
+	arena     []byte    // memory that frames lie in, with holes
+	holes     [arenaPages]bool
+	base      uint64 // address of the arena
+	code      uint64 // run-time address of the table's code
 
 	table    *dwarfcfa.Table
 	tables   *Tables
 	object   *Object
 	bias     uint64
 	end      uint64 // of the mapping
+	view     uint32
+	empty    *Object // without rows, of the mappings between low and high but for the table's
+	low      uint64
+	high     uint64
+	busy     int    // walks that are in progress
+	began    uint64 // the walk, ns of CLOCK_MONOTONIC
 	walks    int
 	steps    int
 	outcomes [NumOutcomes]int
+	stats    Stats         // that the program should have counted
 	kinds    [numKinds]int // of records with which steps were taken
 }
 
@@ -52,48 +62,78 @@ const (
 	guard      = 1 << 30 // bytes on both sides of the arena that cannot be read
 )
 
-// newRig loads a program that takes its registers from a map. mutate may change its instructions.
-func newRig(t *testing.T, seed uint64, frames int, mutate func(asm.Instructions) asm.Instructions) *rig {
+// newRig makes memory, and loads the program.
+func newRig(t *testing.T, seed uint64, frames int) *rig {
 	t.Helper()
-	g := &rig{Rand: rand.New(rand.NewPCG(seed, 1)), frames: frames, code: 0x10_0000_0000}
-	g.u = loadForTest(t, Options{MaxFrames: frames, MaxTime: 1e9})
-	input, err := ebpf.NewMap(&ebpf.MapSpec{Name: "input", Type: ebpf.Array, KeySize: 4, ValueSize: 8 * (abi.NumRegs + 1), MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE})
+	g := &rig{Rand: rand.New(rand.NewPCG(seed, 1)), frames: frames, maxTime: 1e9, code: 0x10_0000_0000}
+	g.u = loadForTest(t, Options{MaxFrames: frames, MaxTime: time.Second})
+	var err error
+	g.registers, err = ebpf.NewMap(&ebpf.MapSpec{Name: "registers", Type: ebpf.Array, KeySize: 4, ValueSize: 8 * (abi.NumRegs + 2), MaxEntries: 1,
+		Flags: unix.BPF_F_MMAPABLE})
 	require.NoError(t, err)
-	t.Cleanup(func() { input.Close() })
-	g.input, err = mapBytes(input, 4096)
+	t.Cleanup(func() { g.registers.Close() })
+	g.input, err = mapBytes(g.registers, 4096)
 	require.NoError(t, err)
 	g.states, err = mapBytes(g.u.maps.states, g.u.maps.cpus*maxSlots*stateLen(frames))
 	require.NoError(t, err)
-	p := &program{maps: g.u.maps, maxFrames: frames, maxTime: 1e9, copies: NeedsCopy, source: Source{Kind: RawTracepoint, ID: 77}, registers: func(p *program) {
-		p.add(asm.Mov.Imm(asm.R1, 0))
-		p.lookup(input.FD(), asm.R1, "foreign")
-		for reg, slot := range slots {
-			p.add(load(asm.R1, asm.R0, 8*reg, asm.DWord), store(asm.R8, int(slot), asm.R1, asm.DWord))
-		}
-		p.add(load(asm.R1, asm.R0, 8*abi.NumRegs, asm.DWord), store(asm.R8, stateExact, asm.R1, asm.Word))
-	}}
-	list := p.emit()
-	if mutate != nil {
-		list = mutate(list)
-	}
-	g.run, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: "unwind", Type: ebpf.RawTracepoint, Instructions: list, License: "GPL"})
-	if mutate != nil && err != nil {
-		return nil
-	}
+	g.empty, err = g.u.AddObject(&Tables{})
 	require.NoError(t, err)
+	require.NoError(t, g.load(g.program()))
 	t.Cleanup(func() { g.run.Close() })
+
+	// The thread stays on the last CPU, so that the program's arithmetic with its number counts.
+	var before, last unix.CPUSet
+	require.NoError(t, unix.SchedGetaffinity(0, &before))
+	last.Set(runtime.NumCPU() - 1)
+	require.NoError(t, unix.SchedSetaffinity(0, &last))
+	t.Cleanup(func() { unix.SchedSetaffinity(0, &before) })
 	area, err := unix.Mmap(-1, 0, 2*guard+arenaPages*4096, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
 	require.NoError(t, err)
 	t.Cleanup(func() { unix.Munmap(area) })
 	g.arena = area[guard:][:arenaPages*4096]
 	require.NoError(t, unix.Mprotect(g.arena, unix.PROT_READ|unix.PROT_WRITE))
-	clear(g.arena)
 	g.base = uint64(uintptr(unsafe.Pointer(&g.arena[0])))
 	for page := 2; page < arenaPages; page += 3 {
 		g.holes[page] = true
 		require.NoError(t, unix.Mprotect(g.arena[page*4096:][:4096], unix.PROT_NONE))
 	}
 	return g
+}
+
+// program returns the program that takes its registers from a map.
+func (g *rig) program() asm.Instructions {
+	p := &program{maps: g.u.maps, maxFrames: g.frames, maxTime: g.maxTime, copies: NeedsCopy, source: Source{Kind: RawTracepoint, ID: 77}}
+	p.registers = func(p *program) {
+		p.add(asm.Mov.Imm(asm.R1, 0))
+		p.lookup(g.registers.FD(), asm.R1, "foreign")
+		for reg, slot := range slots {
+			p.add(load(asm.R1, asm.R0, 8*reg, asm.DWord), store(asm.R8, int(slot), asm.R1, asm.DWord))
+		}
+		p.add(load(asm.R1, asm.R0, 8*abi.NumRegs, asm.DWord), store(asm.R8, stateExact, asm.R1, asm.Word))
+		p.add(load(asm.R1, asm.R0, 8*abi.NumRegs+8, asm.DWord), store(asm.R8, stateHeader+headerKernel, asm.R1, asm.Word),
+			store(asm.R8, stateHeader+headerCount, asm.R1, asm.Word))
+	}
+	return p.emit()
+}
+
+// load loads a program instead of the one before.
+func (g *rig) load(list asm.Instructions) error {
+	run, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "unwind", Type: ebpf.RawTracepoint, Instructions: list, License: "GPL"})
+	if err != nil {
+		return err
+	}
+	if g.run != nil {
+		g.run.Close()
+	}
+	g.run = run
+	return nil
+}
+
+// monotonic returns the time of CLOCK_MONOTONIC in ns.
+func monotonic() uint64 {
+	var now unix.Timespec
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+	return uint64(now.Nano())
 }
 
 // ReadWord reads this process's memory, which is the arena's mostly.
@@ -120,6 +160,7 @@ func (g *rig) elsewhere(addr uint64) (uint64, bool) {
 
 // use maps a table's code into this process.
 func (g *rig) use(t *testing.T, table *dwarfcfa.Table) {
+	t.Helper()
 	var err error
 	g.table = table
 	g.tables, err = Make(table)
@@ -130,11 +171,37 @@ func (g *rig) use(t *testing.T, table *dwarfcfa.Table) {
 	low := uint64(table.Low()) &^ 4095
 	g.bias = g.code - low
 	g.end = (uint64(table.High())+g.bias)&^4095 + 0x2000
-	_, err = g.u.MapProcess(uint32(os.Getpid()), []Mapping{{g.code, g.end, g.bias, g.object}})
+	g.view, err = g.u.MapProcess(uint32(os.Getpid()), g.neighbours(Mapping{g.code, g.end, g.bias, g.object}))
 	require.NoError(t, err)
 	if old != nil {
 		require.NoError(t, g.u.RemoveObject(old))
 	}
+}
+
+// neighbours returns the mapping among others, which have no rows: as many as make the search short or long.
+func (g *rig) neighbours(m Mapping) []Mapping {
+	before, after := 0, 0
+	switch n := []int{0, 1, 3, 58 + g.IntN(10), 506 + g.IntN(10), 5000, maxRegions - 200}[g.IntN(7)]; g.IntN(4) {
+	case 0:
+		before = n
+	case 1:
+		after = n
+	default:
+		before = g.IntN(n + 1)
+		after = n - before
+	}
+	var list []Mapping
+	for i := range before {
+		at := m.Start - uint64(before-i)*0x1000
+		list = append(list, Mapping{at, at + 0x1000, 0, g.empty})
+	}
+	list = append(list, m)
+	for i := range after {
+		at := m.End + uint64(i)*0x1000
+		list = append(list, Mapping{at, at + 0x1000, 0, g.empty})
+	}
+	g.low, g.high = list[0].Start, list[len(list)-1].End
+	return list
 }
 
 // pc returns a run-time address, of a row mostly.
@@ -144,6 +211,10 @@ func (g *rig) pc() uint64 {
 		return 0
 	case 1:
 		return g.code + uint64(g.Int64N(int64(g.end-g.code)+4096)) - 2048
+	case 2, 3:
+		return g.low + 0x1000*uint64(g.Int64N(int64(g.high-g.low)/0x1000+1)) + uint64(g.IntN(3)) - 1
+	case 4:
+		return []uint64{g.low, g.high, g.code, g.end}[g.IntN(4)] + uint64(g.IntN(3)) - 1
 	}
 	r := g.table.Ranges[g.IntN(len(g.table.Ranges))]
 	return uint64(r.Start) + g.bias + uint64(g.Int64N(int64(r.End-r.Start)+1))
@@ -193,6 +264,22 @@ func (g *rig) walk() error {
 		binary.LittleEndian.PutUint64(g.input[8*i:], v)
 	}
 	binary.LittleEndian.PutUint64(g.input[8*abi.NumRegs:], uint64(regs.Exact))
+	kernel := g.IntN(4) * g.IntN(2) * g.IntN(maxKernel/3)
+	binary.LittleEndian.PutUint64(g.input[8*abi.NumRegs+8:], uint64(kernel))
+	g.busy = max(0, g.IntN(40)-35)
+	for i := range g.busy { // of each CPU
+		for cpu := range g.u.maps.cpus {
+			binary.LittleEndian.PutUint64(g.states[(cpu*maxSlots+i)*stateLen(g.frames)+stateBusy:], 1)
+		}
+	}
+	defer func() {
+		for i := range g.busy {
+			for cpu := range g.u.maps.cpus {
+				clear(g.states[(cpu*maxSlots+i)*stateLen(g.frames)+stateBusy:][:8])
+			}
+		}
+	}()
+	g.began = monotonic()
 	returned, err := g.run.Run(&ebpf.RunOptions{})
 	if err != nil {
 		return err
@@ -201,7 +288,7 @@ func (g *rig) walk() error {
 	var verdict error
 	err = g.u.Read(0, func(s *Sample) {
 		number++
-		verdict = g.compare(&regs, s)
+		verdict = g.compare(&regs, s, kernel)
 		if verdict == nil && (returned != 0) != NeedsCopy.Has(s.Outcome) {
 			verdict = fmt.Errorf("the program returned %d", returned)
 		}
@@ -214,6 +301,11 @@ func (g *rig) walk() error {
 		return err
 	case verdict != nil:
 		return verdict
+	case g.busy == maxSlots:
+		g.stats.Nested++
+		if number != 0 || returned != returnCopy {
+			return fmt.Errorf("%d samples, returned %d, without a state", number, returned)
+		}
 	case number != 1:
 		return fmt.Errorf("%d samples", number)
 	}
@@ -221,10 +313,14 @@ func (g *rig) walk() error {
 }
 
 // compare takes the walk's steps with the table, and looks whether the program's end is allowed there.
-func (g *rig) compare(regs *abi.Regs, s *Sample) error {
+func (g *rig) compare(regs *abi.Regs, s *Sample, kernel int) error {
 	g.walks++
 	g.outcomes[s.Outcome]++
-	if s.Source != 77 || int(s.PID) != os.Getpid() || len(s.User) > g.frames || len(s.Kernel) > 0 {
+	g.stats.Outcomes[s.Outcome]++
+	g.stats.Frames += uint64(len(s.User))
+	if s.Source != 77 || int(s.PID) != os.Getpid() || int(s.TID) != unix.Gettid() || s.View != g.view || s.Period+s.Addr != 0 ||
+		int(s.CPU) >= g.u.maps.cpus || s.Time < g.began || s.Time > monotonic() ||
+		len(s.User) > g.frames || len(s.Kernel) != kernel {
 		return fmt.Errorf("sample %+v", s)
 	}
 	stale, kept := false, false
@@ -269,7 +365,7 @@ func (g *rig) compare(regs *abi.Regs, s *Sample) error {
 	if s.Outcome != FrameLimit || len(s.User) != g.frames {
 		return fmt.Errorf("no frame")
 	}
-	state := g.states[int(s.CPU)*maxSlots*stateLen(g.frames):]
+	state := g.states[(int(s.CPU)*maxSlots+g.busy)*stateLen(g.frames):]
 	if got := binary.LittleEndian.Uint32(state[stateExact:]); got != uint32(regs.Exact) {
 		return fmt.Errorf("exact %d, want %d", got, regs.Exact)
 	}
@@ -288,7 +384,7 @@ func (g *rig) compare(regs *abi.Regs, s *Sample) error {
 // last judges the outcome of the last frame.
 func (g *rig) last(s *Sample, status abi.Status, before, after *abi.Regs, rec record, stale, kept bool) error {
 	pc := before.LookupPC()
-	mapped := pc >= g.code && pc < g.end
+	mapped := pc >= g.low && pc < g.high
 	kind := rec[byteKind] &^ flagStale
 	ok := false
 	switch s.Outcome {
@@ -345,7 +441,7 @@ func (g *rig) tablesFor(t *testing.T, real []*dwarfcfa.Table, i int) *dwarfcfa.T
 	case i%8 == 1:
 		return randomTable(g.Rand, 40)
 	}
-	return stepTable(g.Rand, 1+g.IntN(400))
+	return stepTable(g.Rand, 1+g.IntN(1+g.IntN(1000)))
 }
 
 // realTables returns tables of files.
@@ -373,7 +469,7 @@ func TestSteps(t *testing.T) {
 	}
 	real := realTables(t, "/lib/x86_64-linux-gnu/libc.so.6")
 	for _, frames := range []int{1, 2, 3, 12} {
-		g := newRig(t, uint64(frames), frames, nil)
+		g := newRig(t, uint64(frames), frames)
 		for i := 0; g.steps < steps/4; i++ {
 			g.use(t, g.tablesFor(t, real, i))
 			g.fill()
