@@ -20,9 +20,9 @@ func stepTable(r *rand.Rand, ranges int) *dwarfcfa.Table {
 	known := map[dwarfcfa.Row]uint32{}
 	at := dwarfcfa.Addr(0x1000 + r.IntN(0x1000))
 	last := ^uint32(0)
-	dense, longer := r.IntN(3) == 0, 1+r.IntN(50) // pages have up to 256 ranges
+	dense, longer := r.IntN(3) == 0, []int{1, 1, 1, 3, 20, 50}[r.IntN(6)] // pages have up to 256 ranges
 	for range ranges {
-		if r.IntN(8) == 0 && !(dense && r.IntN(8) > 0) {
+		if r.IntN(8) == 0 && !(dense && (longer == 1 || r.IntN(8) > 0)) {
 			at += dwarfcfa.Addr(1 + r.IntN(1<<r.IntN(12)))
 			last = ^uint32(0)
 		}

@@ -3,6 +3,7 @@ package bpfunwind
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"github.com/ehasm/ehasm/abi"
 )
@@ -92,94 +93,81 @@ func isVolatile(reg int) bool {
 
 // encode returns the record of a step, or one of kindNoRecord.
 func encode(s step) record {
-	switch s.kind {
-	case stepEnd:
-		return record{kindEnd}
-	case stepSignal:
-		return record{kindSignal}
-	case stepFrame:
-		if r, ok := encodeFrame(&s); ok {
-			if s.stale {
-				r[byteKind] |= flagStale
-			}
+	for _, kind := range kindsOf(&s) {
+		r := record{kind}
+		if s.kind == stepFrame {
+			r = s.record(kind)
+		}
+		// What does not fit into the record's bytes decodes to another step.
+		if got, err := r.decode(); err == nil && got == s {
 			return r
 		}
 	}
 	return record{kindNoRecord}
 }
 
-func encodeFrame(s *step) (r record, ok bool) {
-	if s.cfa.reg == abi.RIP || s.cfa.off != int64(int32(s.cfa.off)) {
-		return r, false
+// kindsOf returns the kinds that may tell a step, the cheapest first.
+func kindsOf(s *step) []byte {
+	switch {
+	case s.kind == stepNoRow:
+		return []byte{kindNoRow}
+	case s.kind == stepEnd:
+		return []byte{kindEnd}
+	case s.kind == stepSignal:
+		return []byte{kindSignal}
+	case s.kind != stepFrame:
+		return nil
+	case s.cfa.form == cfaDeref:
+		return []byte{kindDeref, kindDRAP}
+	case s.cfa.form == cfaPLT:
+		return []byte{kindPLT}
 	}
-	r[byteBase] = slots[s.cfa.reg]
-	binary.LittleEndian.PutUint32(r[byteOff:], uint32(int32(s.cfa.off)))
-	volatile := isVolatile(int(s.cfa.reg))
-	low, high := int64(0), int64(0) // of the words, from the CFA or, in a DRAP frame, from the base
-	words, drap := false, false
+	return []byte{kindPlain, kindShifted, kindVolatile}
+}
+
+// record returns a record of a kind for a step.
+func (s *step) record(kind byte) record {
+	r := record{byteKind: kind, byteBase: slots[s.cfa.reg], byteExtra: byte(s.cfa.add)}
+	if s.stale {
+		r[byteKind] |= flagStale
+	}
+	binary.LittleEndian.PutUint32(r[byteOff:], uint32(s.cfa.off))
+	word := placeWordAtCFA
+	if kind == kindDRAP {
+		word = placeWordAtRegister
+	}
+	low, high := s.words(word)
+	var shift int64 // of the block's end from the CFA, or its begin from the base
+	switch kind {
+	case kindShifted, kindVolatile:
+		shift = -floor8(-high)
+		r[byteExtra] = byte(shift / 8)
+	case kindDRAP:
+		shift = floor8(low)
+		r[byteExtra] = byte(shift / 8)
+	}
+	r[byteSize] = byte(shift - low)
+	if kind == kindDRAP {
+		r[byteSize] = byte(high - shift)
+	}
 	for i, p := range s.places {
-		switch p.kind {
-		case placeRegister:
-			volatile = volatile || isVolatile(int(p.reg))
-		case placeWordAtRegister:
-			if p.reg != s.cfa.reg || s.cfa.form != cfaDeref || s.cfa.add != 0 {
-				return r, false
-			}
-			drap = true
-		}
-		isRA := i == columnRIP && p == wordBelowCFA
-		if p.isWord() && !(isRA && s.hasWordAtRegister()) {
-			if !words {
-				low, high, words = p.off, p.off+8, true
-			}
+		r[sourceByte(i)] = source(p, kind, shift)
+	}
+	return r
+}
+
+// words returns the bounds of the words of a kind of place; 0 if there is none.
+func (s *step) words(kind placeKind) (low, high int64) {
+	low, high = math.MaxInt64, math.MinInt64
+	for _, p := range s.places {
+		if p.kind == kind {
 			low, high = min(low, p.off), max(high, p.off+8)
 		}
 	}
-	var shift int64 // of the block's end from the CFA, or its begin from the base
-	switch {
-	case drap:
-		r[byteKind], shift = kindDRAP, floor8(low)
-		r[byteSize], ok = byteOf(high - shift)
-		ok = ok && high-shift <= placeRA && !volatile && s.places[columnRIP] == wordBelowCFA
-	case s.cfa.form == cfaDeref:
-		r[byteKind] = kindDeref
-		r[byteSize], ok = byteOf(-min(low, 0))
-		ok = ok && high <= 0 && !volatile
-	case s.cfa.form == cfaPLT:
-		r[byteKind] = kindPLT
-		r[byteSize], ok = byteOf(-min(low, 0))
-		ok = ok && high <= 0 && !volatile
-	case words && high <= 0 && -low <= wordsEnd && !volatile:
-		r[byteKind], r[byteSize], ok = kindPlain, byte(-low), true
-	default:
-		r[byteKind], shift = kindShifted, -floor8(-high)
-		if volatile {
-			r[byteKind] = kindVolatile
-		}
-		r[byteSize], ok = byteOf(shift - low)
-		if !words {
-			r[byteSize], shift, ok = 0, 0, true
-		}
+	if low > high {
+		return 0, 0
 	}
-	if !ok || r[byteSize] > wordsEnd {
-		return r, false
-	}
-	extra := shift / 8
-	if extra != int64(int8(extra)) {
-		return r, false
-	}
-	r[byteExtra] = byte(int8(extra))
-	if !drap && s.cfa.form != cfaOffset {
-		if r[byteExtra], ok = byteOf(s.cfa.add); !ok {
-			return r, false
-		}
-	}
-	for i, p := range s.places {
-		if r[sourceByte(i)], ok = source(p, drap, shift); !ok {
-			return r, false
-		}
-	}
-	return r, hasCaller(r)
+	return low, high
 }
 
 // hasCaller reports whether the caller's pc and rsp are known. The program does not look whether rsp is lost, as it would be if
@@ -193,24 +181,23 @@ func hasCaller(r record) bool {
 var wordBelowCFA = place{kind: placeWordAtCFA, off: -8}
 
 // source returns where the program finds a register of the caller.
-func source(p place, drap bool, shift int64) (byte, bool) {
-	switch {
-	case p.kind == placeLost:
-		return slotLost, true
-	case p.kind == placeRegister:
-		return slots[p.reg], true
-	case p.kind == placeCFA:
-		return slotCFA, p.off == 0
-	case !drap:
-		return byteOf(wordsEnd + p.off - shift)
-	case p.kind == placeWordAtRegister:
-		return byteOf(p.off - shift)
+func source(p place, kind byte, shift int64) byte {
+	switch p.kind {
+	case placeLost:
+		return slotLost
+	case placeRegister:
+		return slots[p.reg]
+	case placeCFA:
+		return slotCFA
 	}
-	return placeRA, p.off == -8
+	switch {
+	case kind != kindDRAP:
+		return byte(wordsEnd + p.off - shift)
+	case p.kind == placeWordAtRegister:
+		return byte(p.off - shift)
+	}
+	return placeRA
 }
-
-// byteOf returns a number that fits into a byte.
-func byteOf(n int64) (byte, bool) { return byte(n), n == int64(byte(n)) }
 
 // floor8 returns the largest multiple of 8 that is at most n.
 func floor8(n int64) int64 { return n &^ 7 }
@@ -236,7 +223,7 @@ func (r record) decode() (step, error) {
 		if r != (record{kind}) || stale {
 			return step{}, fmt.Errorf("record %x: bytes behind kind %d", r, kind)
 		}
-		return step{kind: map[byte]stepKind{kindNoRow: stepNoRow, kindEnd: stepEnd, kindNoRecord: stepOther, kindSignal: stepSignal}[kind]}, nil
+		return step{kind: [numKinds]stepKind{kindEnd: stepEnd, kindNoRecord: stepOther, kindSignal: stepSignal}[kind]}, nil
 	case kindPlain, kindShifted, kindVolatile, kindDeref, kindDRAP, kindPLT:
 	default:
 		return step{}, fmt.Errorf("record %x: kind %d", r, kind)

@@ -69,16 +69,6 @@ const (
 
 func (p place) isWord() bool { return p.kind == placeWordAtCFA || p.kind == placeWordAtRegister }
 
-// hasWordAtRegister reports whether a register is saved relative to another one.
-func (s *step) hasWordAtRegister() bool {
-	for _, p := range s.places {
-		if p.kind == placeWordAtRegister {
-			return true
-		}
-	}
-	return false
-}
-
 // stepOf returns the step of a row. Its kind is stepOther if the row says more than a step can.
 func stepOf(t *dwarfcfa.Table, row *dwarfcfa.Row) step {
 	other := step{kind: stepOther}

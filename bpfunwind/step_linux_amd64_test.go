@@ -173,6 +173,11 @@ func (g *rig) use(t *testing.T, table *dwarfcfa.Table) {
 	g.end = (uint64(table.High())+g.bias)&^4095 + 0x2000
 	g.view, err = g.u.MapProcess(uint32(os.Getpid()), g.neighbours(Mapping{g.code, g.end, g.bias, g.object}))
 	require.NoError(t, err)
+	// Behind the list lies what a search that goes too far would take.
+	r := g.u.processes[uint32(os.Getpid())]
+	if behind := g.u.memory.chunks[r.chunk].bytes[int(r.offset)+regionSize*r.number:]; len(behind) > 0 {
+		clear(behind[:regionSize])
+	}
 	if old != nil {
 		require.NoError(t, g.u.RemoveObject(old))
 	}
@@ -181,7 +186,7 @@ func (g *rig) use(t *testing.T, table *dwarfcfa.Table) {
 // neighbours returns the mapping among others, which have no rows: as many as make the search short or long.
 func (g *rig) neighbours(m Mapping) []Mapping {
 	before, after := 0, 0
-	switch n := []int{0, 1, 3, 58 + g.IntN(10), 506 + g.IntN(10), 5000, maxRegions - 200}[g.IntN(7)]; g.IntN(4) {
+	switch n := []int{0, 1, 3, 58 + g.IntN(10), 506 + g.IntN(10), g.IntN(1 << g.IntN(14)), maxRegions - 1000}[g.IntN(7)]; g.IntN(4) {
 	case 0:
 		before = n
 	case 1:

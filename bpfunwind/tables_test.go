@@ -122,6 +122,41 @@ func TestTableMutants(t *testing.T) {
 	t.Log("mutants that are accepted, and right:", harmless)
 }
 
+// TestBinary: tables are the same after a file; damaged ones are refused, or stay within their bytes.
+func TestBinary(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 200 {
+		table := stepTable(r, 1+r.IntN(300))
+		ts, err := Make(table)
+		require.NoError(t, err)
+		b, err := ts.AppendBinary([]byte("before"))
+		require.NoError(t, err)
+		b = b[len("before"):]
+		same, err := ParseTables(b)
+		require.NoError(t, err)
+		require.Equal(t, ts, same)
+		require.NoError(t, same.Prove(table))
+		_, err = ParseTables(b[:r.IntN(len(b))])
+		require.Error(t, err)
+		for range 20 {
+			at := r.IntN(len(b))
+			old := b[at]
+			b[at] = byte(r.Uint32())
+			if damaged, err := ParseTables(b); err == nil {
+				for i := range damaged.parts {
+					p := &damaged.parts[i]
+					for pc := p.start; pc < p.end() && pc < p.start+2000; pc++ {
+						p.lookup(pc)
+					}
+				}
+			}
+			b[at] = old
+		}
+	}
+	_, err := ParseTables(nil)
+	require.Error(t, err)
+}
+
 // TestRealTables makes and proves the tables of files.
 func TestRealTables(t *testing.T) {
 	files := filepath.SplitList(os.Getenv("BPFUNWIND_FILES"))

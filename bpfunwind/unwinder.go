@@ -20,7 +20,7 @@ import (
 // Options bound what an Unwinder takes. Fields that are zero have the defaults that are said with them.
 type Options struct {
 	MaxFrames    int           // user frames of a sample: 8,192, at most 65,536
-	MaxTime      time.Duration // of a walk: 500 microseconds, at most a second
+	MaxTime      time.Duration // of a walk: 1 ms, at most a second
 	MaxProcesses int           // processes with regions at a time: 16,384
 	RingSize     int           // bytes of the ring of samples of each CPU, a power of two of pages: 1 MB
 	// Copies are the outcomes for which a program asks perf to write its own sample, too: NeedsCopy. Others leave it out.
@@ -33,7 +33,7 @@ func (o Options) complete() (Options, error) {
 		o.MaxFrames = 8192
 	}
 	if o.MaxTime == 0 {
-		o.MaxTime = 500 * time.Microsecond
+		o.MaxTime = time.Millisecond // 5,000 frames of 4 KB take 0.6 ms
 	}
 	if o.MaxProcesses == 0 {
 		o.MaxProcesses = 16384
