@@ -165,11 +165,11 @@ func TestPerfMapLarge(t *testing.T) {
 // TestPerfMapOwner: anyone may write a map into /tmp, so it is believed only of root, of the
 // user, and by root of the user whose process it is.
 func TestPerfMapOwner(t *testing.T) {
-	is := func(uid uint32) func() (uint32, bool) { return func() (uint32, bool) { return uid, true } }
-	gone := func() (uint32, bool) { return 0, false }
+	is := func(uid uint32) func() uint32 { return func() uint32 { return uid } }
+	gone := is(0)
 	for _, c := range []struct {
 		owner, self uint32
-		process     func() (uint32, bool)
+		process     func() uint32
 		want        bool
 	}{
 		{0, 1000, gone, true}, {1000, 1000, gone, true}, {1001, 1000, is(1001), false},
@@ -200,6 +200,8 @@ func TestPerfMapOwner(t *testing.T) {
 	_ = theirs.Wait()
 	_, err = PerfMap(Written{Name: "perf.map", Path: path, PID: pid}, plenty())
 	assert.EqualError(t, err, "perf.map: not a file of this user, nor of root, nor of the user whose process it is, if that still runs: ignored")
+	_, err = PerfMap(Written{Path: path, PID: pid, User: another}, plenty())
+	assert.NoError(t, err)
 }
 
 // TestContents: the size of a section costs who made it nothing.

@@ -96,6 +96,7 @@ type Written struct {
 	File       *os.File // the file, which another one may have the path of; nil: see Path
 	Name       string   // for messages: as the process has it
 	PID        int32    // of the process, in this namespace
+	User       uint32   // whose process it was when it ran; 0: not known
 }
 
 // open opens the file, and returns its size, if it is no symbolic link and comes from the process as isOf has it.
@@ -112,7 +113,7 @@ func (w *Written) open() (f *os.File, size int64, err error) {
 		return nil, 0, err
 	}
 	st, err := f.Stat()
-	if err == nil && (seen != nil && !os.SameFile(st, seen) || !isOf(st, w.PID)) {
+	if err == nil && (seen != nil && !os.SameFile(st, seen) || !isOf(st, w)) {
 		err = fmt.Errorf("%s: %w", w.Name, ErrNotOwn)
 	}
 	if err != nil {

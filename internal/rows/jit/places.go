@@ -31,6 +31,7 @@ type place struct {
 	seen bool            // it has run since it was asked about
 	tmp  *os.File        // its /tmp, which is out of reach once it has ended; nil: the one here
 	dump symbols.Written // its jitdump file; Path is "": there is none
+	user uint32          // whose it is
 }
 
 // mostPlaces is how many processes are remembered: each may hold a descriptor.
@@ -66,8 +67,8 @@ func (p *Places) See(pid int32) {
 
 // look is See, and returns the place.
 func (p *Places) look(pid int32) *place {
-	pl := &place{pid: procfs.OwnPID(pid), seen: true, tmp: openTmp(pid)}
-	if pl.pid != pid || pl.tmp != nil || p.known[pid] != nil { // others need not be remembered
+	pl := &place{pid: procfs.OwnPID(pid), seen: true, tmp: openTmp(pid), user: symbols.UserOf(pid)}
+	if pl.pid != pid || pl.tmp != nil || int(pl.user) != os.Geteuid() || p.known[pid] != nil { // others need not be remembered
 		p.add(pid, pl)
 	}
 	return pl
@@ -170,7 +171,7 @@ func mappedAt(link, name string) *os.File {
 
 // written returns the file that the process, whose number here is pid, knows by a name.
 func (pl *place) written(name string, pid int32) symbols.Written {
-	w := symbols.Written{Path: name, Name: name, PID: pid}
+	w := symbols.Written{Path: name, Name: name, PID: pid, User: pl.user}
 	if rest, ok := strings.CutPrefix(name, "/tmp/"); ok && pl.tmp != nil {
 		w.Root, w.Path = fmt.Sprintf("/proc/self/fd/%d", pl.tmp.Fd()), "/"+rest
 	} else if pl.tmp != nil {
@@ -201,12 +202,16 @@ func (p *Places) Dumped(pid int32) (symbols.Written, bool) {
 func (p *Places) Maps(pid int32) (list []symbols.Written) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if pl := p.find(pid); pl != nil && (pl.tmp != nil || pl.pid != pid) {
+	pl := p.find(pid)
+	if pl == nil {
+		pl = &place{pid: pid}
+	}
+	if pl.tmp != nil || pl.pid != pid {
 		list = append(list, pl.written(fmt.Sprintf("/tmp/perf-%d.map", pl.pid), pid))
 	}
 	for _, folder := range p.folders {
 		path := filepath.Join(folder, fmt.Sprintf("perf-%d.map", pid))
-		list = append(list, symbols.Written{Path: path, Name: path, PID: pid})
+		list = append(list, symbols.Written{Path: path, Name: path, PID: pid, User: pl.user})
 	}
 	return list
 }
