@@ -3,6 +3,7 @@ package procfs
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -79,4 +80,25 @@ func TestCompareEnd(t *testing.T) {
 	m := Mapping{Start: 1 << 12, End: ^uint64(0)}
 	assert.Equal(t, NotCompared, m.Compare(strings.NewReader(""), func(uint64, []byte) int { reads++; return 0 }))
 	assert.LessOrEqual(t, reads, 66)
+}
+
+// TestMappingsIn: of many long names some are left out, of the mappings none.
+func TestMappingsIn(t *testing.T) {
+	dir := t.TempDir()
+	var text strings.Builder
+	for i := range 10000 {
+		fmt.Fprintf(&text, "%x000-%x000 r-xp 00000000 fe:00 1 /%s/%d\n", i+1, i+2, strings.Repeat("d", 3700), i)
+	}
+	text.WriteString("7f0000000000-7f0000001000 r-xp 00000000 fe:00 2 /usr/lib/libc.so.6\n")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "maps"), []byte(text.String()), 0o600))
+	list, err := MappingsIn(dir)
+	require.NoError(t, err)
+	require.Len(t, list, 10001)
+	sum := 0
+	for _, m := range list {
+		sum += len(m.Name)
+	}
+	assert.Less(t, sum, 20<<20)
+	assert.Equal(t, "/usr/lib/libc.so.6", list[10000].Name)
+	assert.True(t, strings.HasSuffix(list[0].Name, "d/0"))
 }
