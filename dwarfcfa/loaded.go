@@ -1,9 +1,12 @@
 package dwarfcfa
 
 import (
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"slices"
+	"sort"
+	"sync"
 
 	"github.com/ehasm/ehasm/internal/files/elffile"
 )
@@ -21,8 +24,53 @@ type rewrite struct {
 	inFile bool // the addend is in the file's bytes
 }
 
-// maxRewrites bounds the rewrites of a section.
-const maxRewrites = 1 << 22
+// relocs are what a loader applies to an object, read when they are first needed.
+type relocs struct {
+	once   sync.Once
+	list   []elffile.Reloc // ascending, of one address in the order of the tables
+	copies []elffile.Reloc // not in list: ranges, of Addend bytes, that copies of symbols may write
+	err    error
+}
+
+// maxRelocs bounds the relocations of an object. Large programs have a million.
+const maxRelocs = 1 << 22
+
+// relocations reads the relocations of the object.
+func (o *Object) relocations() *relocs {
+	a := &o.relocs
+	a.once.Do(func() {
+		for r, err := range elffile.Relocs(o.file) {
+			if err != nil {
+				a.err = cause(ErrBadEncoding, "relocations: %v", err)
+				return
+			}
+			if len(a.list) == maxRelocs {
+				a.err = cause(ErrUnsupported, "more than %d relocations", maxRelocs)
+				return
+			}
+			a.list = append(a.list, r)
+		}
+		slices.SortStableFunc(a.list, func(a, b elffile.Reloc) int { return cmp.Compare(a.Addr, b.Addr) })
+		a.list = slices.DeleteFunc(a.list, func(r elffile.Reloc) bool {
+			if r.Type != elf.R_X86_64_COPY {
+				return false
+			}
+			r.Addend = maxRead // as much as there may be of the symbol
+			if n := len(a.copies); n > 0 && r.Addr-a.copies[n-1].Addr <= a.copies[n-1].Addend {
+				a.copies[n-1].Addend = r.Addr - a.copies[n-1].Addr + maxRead
+			} else {
+				a.copies = append(a.copies, r)
+			}
+			return true
+		})
+	})
+	return a
+}
+
+// from returns the part of an ascending list from an address on.
+func from(list []elffile.Reloc, addr uint64) []elffile.Reloc {
+	return list[sort.Search(len(list), func(i int) bool { return list[i].Addr >= addr }):]
+}
 
 // moved reports whether the object may be loaded at any load bias, and not only at 0.
 func (o *Object) moved() bool { return o.file.Type == elf.ET_DYN }
@@ -50,19 +98,17 @@ func (o *Object) rewrites(addr Addr, n uint64) ([]rewrite, error) {
 	if !o.mayWrite(addr, n) {
 		return nil, nil
 	}
+	relocs := o.relocations()
+	if relocs.err != nil {
+		return nil, relocs.err
+	}
+	near := from(relocs.list, uint64(addr)-min(uint64(addr), mostWritten))
+	near = near[:len(near)-len(from(near, uint64(addr)+n))]
 	var found []rewrite
-	for r, err := range elffile.Relocs(o.file) {
-		if err != nil {
-			return nil, cause(ErrBadEncoding, "relocations: %v", err)
+	for _, r := range slices.Concat(relocs.copies, near) {
+		if w, ok := o.rewriteOf(r, addr, n); ok {
+			found = append(found, w)
 		}
-		w, ok := o.rewriteOf(r, addr, n)
-		if !ok {
-			continue
-		}
-		if len(found) == maxRewrites {
-			return nil, cause(ErrUnsupported, "more than %d relocations of one section", maxRewrites)
-		}
-		found = append(found, w)
 	}
 	slices.SortFunc(found, func(a, b rewrite) int { return a.start - b.start })
 	all := found[:0]
@@ -95,16 +141,19 @@ func (o *Object) mayWrite(addr Addr, n uint64) bool {
 	return false
 }
 
+// mostWritten is how many bytes a relocation writes at most that is no copy.
+const mostWritten = 16
+
 // rewriteOf returns what a relocation writes of the n bytes at addr; ok is false if that is nothing.
 func (o *Object) rewriteOf(r elffile.Reloc, addr Addr, n uint64) (w rewrite, ok bool) {
-	size := uint64(16) // no relocation that a loader knows writes more
+	size := uint64(mostWritten)
 	switch r.Type {
 	case elf.R_X86_64_NONE:
 		return w, false
 	case elf.R_X86_64_RELATIVE, elf.R_X86_64_64, elf.R_X86_64_GLOB_DAT, elf.R_X86_64_JMP_SLOT, elf.R_X86_64_IRELATIVE:
 		size = 8
 	case elf.R_X86_64_COPY:
-		size = maxRead // as much as there may be of the symbol
+		size = r.Addend
 	}
 	// Offsets from addr; the sums wrap as addresses do.
 	start := r.Addr - uint64(addr)

@@ -27,6 +27,7 @@ type Object struct {
 	buildID []byte      // nil: none
 
 	dynamic map[elf.DynTag]uint64 // entries of the dynamic section
+	relocs  relocs
 }
 
 // Open opens the ELF file at path. The file stays open until Close. Errors

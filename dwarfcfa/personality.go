@@ -7,8 +7,6 @@ import (
 	"encoding/binary"
 	"io"
 	"iter"
-
-	"github.com/ehasm/ehasm/internal/files/elffile"
 )
 
 // PersonalityName returns the name of a CIE's personality routine: of the symbol
@@ -43,18 +41,18 @@ func (o *Object) PersonalityName(c *CIE) string {
 }
 
 // pointerTo says what a loader stores in the word of the image at slot: the address of a symbol, by its number, or an
-// address of the object. It looks through all relocations. Both are 0 if the word is 0 or bound in another way.
+// address of the object. Both are 0 if the word is 0 or bound in another way.
 func (o *Object) pointerTo(slot Addr) (symbol uint32, addr Addr) {
 	var b [8]byte
 	if o.ReadImage(slot, b[:]) < len(b) {
 		return 0, 0
 	}
-	for r, err := range elffile.Relocs(o.file) {
-		switch {
-		case err != nil:
-			return 0, 0
-		case Addr(r.Addr) != slot:
-			continue
+	relocs := o.relocations()
+	if relocs.err != nil {
+		return 0, 0
+	}
+	if list := from(relocs.list, uint64(slot)); len(list) > 0 && Addr(list[0].Addr) == slot {
+		switch r := list[0]; {
 		case r.Type == elf.R_X86_64_RELATIVE && !r.InFile:
 			return 0, Addr(r.Addend)
 		case r.Type == elf.R_X86_64_RELATIVE && !r.Rel:

@@ -252,3 +252,45 @@ func TestHostile(t *testing.T) {
 	}
 	require.Greater(t, changed, 100)
 }
+
+// counted counts the bytes that are read.
+type counted struct {
+	r *bytes.Reader
+	n int64
+}
+
+func (c *counted) ReadAt(b []byte, off int64) (int, error) {
+	n, err := c.r.ReadAt(b, off)
+	c.n += int64(n)
+	return n, err
+}
+
+// TestManySections: areas in many sections, of a file that has relocations in its text, cost what the file has.
+func TestManySections(t *testing.T) {
+	testtool.Need(t, "gcc", "ld")
+	const functions, passes = 500, 12 // over the file
+	source := "\t.text\n\t.type __gxx_personality_v0,@function\n__gxx_personality_v0: ret\n"
+	for i := range functions {
+		n := strconv.Itoa(i)
+		source += "f" + n + ": .cfi_startproc\n\t.cfi_personality 0, __gxx_personality_v0\n\t.cfi_lsda 0, .L" + n + "\n" +
+			strings.Repeat("\tmovabsq $f"+n+", %rax\n", 8) + "\tret\n\t.cfi_endproc\n" +
+			"\t.section lsda" + n + ",\"a\",@progbits\n.L" + n + ": .byte 0xff,0xff,1,4,0,5,0,0\n\t.text\n"
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "many.s"), []byte(source), 0o600))
+	out, err := exec.Command("gcc", "-shared", "-nostdlib", "-Wl,-z,notext", "-o", filepath.Join(dir, "many.so"), filepath.Join(dir, "many.s")).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	file, err := os.ReadFile(filepath.Join(dir, "many.so"))
+	require.NoError(t, err)
+	r := &counted{r: bytes.NewReader(file)}
+	o, err := dwarfcfa.NewObject("many.so", r, int64(len(file)))
+	require.NoError(t, err)
+	sections, err := o.Sections(dwarfcfa.SourceEHFrame)
+	require.NoError(t, err)
+	table, report, err := sites.Build(o, sections)
+	require.NoError(t, err)
+	require.Empty(t, report.Details)
+	require.Len(t, table.Functions, functions)
+	require.NotEmpty(t, table.Functions[0].Sites)
+	require.Less(t, r.n, passes*int64(len(file)))
+}
