@@ -72,7 +72,7 @@ int main(void) { return d(22) == 0; }
 P
 gcc -O1 -fno-optimize-sibling-calls -o "$out/spin" "$out/spin.c" || exit 1
 for hz in 999 4999 20000 49000; do
-	"$out/ehasm" record -q --realtime --ring 16777216 -F $hz --stats "$out/stats" -o "$out/spin.folded" -- "$out/spin" || exit 1
+	"$out/ehasm" record -q --ring 16777216 -F $hz --stats "$out/stats" -o "$out/spin.folded" -- "$out/spin" || exit 1
 	awk -v hz=$hz -v s="$(number "$out/stats" samples)" -v lost="$(number "$out/stats" lost)" -v ns="$(number "$out/stats" handling_ns)" \
 		'BEGIN{printf "%6d Hz: %8d samples, %d lost, %.2f us a sample\n", hz, s, lost, ns/s/1000}'
 done

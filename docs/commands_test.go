@@ -126,7 +126,10 @@ func newWorld(t *testing.T) *world {
 		{"COMMAND", "ls"},
 		{"--name '^nginx'", "--name '^sh$'"},
 		{"record -a ", "record -p " + fmt.Sprint(w.pid) + " "}, // cmd/ehasm's tests record everything
-		{"-- ./server", "-- ./server 2"},                       // seconds
+		{"top -a", "top -p " + fmt.Sprint(w.pid)},
+		{"agent --push", "agent -p " + fmt.Sprint(w.pid) + " --push"},
+		{"agent --every", "agent -p " + fmt.Sprint(w.pid) + " --every"},
+		{"-- ./server", "-- ./server 2"}, // seconds
 		{"--duration 30s", "--duration 1s"},
 		{"--duration 10s", "--duration 1s"},
 		{"-http=:", "-top"},
@@ -266,7 +269,7 @@ func (f *folder) runAll(t *testing.T, list []command) {
 }
 
 // endless are recordings that the test must end.
-var endless = regexp.MustCompile(`ehasm record .*(-a|-p \d+)( |$)`)
+var endless = regexp.MustCompile(`ehasm (top|(record|agent) .*(-a|-p \d+|--push|--every))( |$)`)
 
 func (f *folder) run(t *testing.T, c command) {
 	t.Helper()
@@ -299,7 +302,7 @@ func (f *folder) run(t *testing.T, c command) {
 		line += "; kill -INT $(cat flight.pid)"
 	case endless.MatchString(c.line) && !strings.Contains(c.line, "--duration"):
 		line = "timeout --foreground --preserve-status -s INT 2 " + line // of whatever shell script(1) takes
-		if strings.Contains(line, "--top") {                             // needs a terminal
+		if strings.Contains(line, "ehasm top") {                         // needs a terminal
 			line = "TERM=xterm script -qec '" + line + "' /dev/null"
 		}
 	}

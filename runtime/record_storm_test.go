@@ -38,7 +38,7 @@ func TestRecordAllocStorms(t *testing.T) {
 				t.Skip("seccomp is not to be had here")
 			}
 			require.Contains(t, string(alone), " 0 wrong\n")
-			out, said, status := r.record(t, "--alloc", "--alloc-period", "2K", "-o", "p.pb.gz", program, mode, "1")
+			out, said, status := r.record(t, "--period", "2K", "-o", "p.pb.gz", program, mode, "1")
 			assert.Equal(t, want, status, said)
 			assert.Equal(t, string(alone), out, said)
 			found := regexp.MustCompile(`(?m)^bytes (\d+)$`).FindStringSubmatch(said)

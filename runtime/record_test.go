@@ -51,7 +51,7 @@ func (r *recording) compile(t *testing.T, name string, args ...string) string {
 // record runs ehasm record, and returns what was said on either output.
 func (r *recording) record(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
-	cmd := exec.Command(r.path("ehasm"), append([]string{"record"}, args...)...)
+	cmd := exec.Command(r.path("ehasm"), append([]string{"heap"}, args...)...)
 	var out, errs strings.Builder
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = r.work, r.env, &out, &errs
 	cmd.Run()
@@ -88,7 +88,7 @@ func TestRecordAlloc(t *testing.T) {
 	r := newRecording(t)
 	heap := r.compile(t, "heap")
 	const period = 16 << 10
-	out, said, status := r.record(t, "--alloc", "--alloc-period", "16K", "-o", "heap.pb.gz", heap, "40")
+	out, said, status := r.record(t, "--period", "16K", "-o", "heap.pb.gz", heap, "40")
 	require.Zero(t, status, said)
 	p := r.profile(t, "heap.pb.gz")
 	var types []string
@@ -125,7 +125,7 @@ func TestRecordAllocLeft(t *testing.T) {
 	r := newRecording(t)
 	leave := r.compile(t, "leave", "-fno-builtin", "-Wl,-z,now")
 	const period = 16 << 10
-	out, said, status := r.record(t, "--alloc", "--alloc-period", "16K", "-o", "leave.pb.gz", leave)
+	out, said, status := r.record(t, "--period", "16K", "-o", "leave.pb.gz", leave)
 	require.Zero(t, status, said)
 	var steps int
 	var want float64
@@ -140,15 +140,15 @@ func TestRecordAllocLeft(t *testing.T) {
 func TestRecordAllocForms(t *testing.T) {
 	r := newRecording(t)
 	heap := r.compile(t, "heap")
-	for view, want := range map[string]bool{"live": false, "total": true} {
-		_, said, status := r.record(t, "--alloc="+view, "-o", "heap.folded", heap, "4")
+	for view, want := range map[string]bool{"--total=false": false, "--total": true} {
+		_, said, status := r.record(t, view, "-o", "heap.folded", heap, "4")
 		require.Zero(t, status, said)
 		b, err := os.ReadFile(filepath.Join(r.work, "heap.folded"))
 		require.NoError(t, err)
 		assert.Contains(t, string(b), ";work;grown ")
 		assert.Equal(t, want, strings.Contains(string(b), ";work;temporary "), view)
 	}
-	_, said, status := r.record(t, "--alloc", "-o", "heap.svg", "sh", "-c", heap+" 4; exit 3")
+	_, said, status := r.record(t, "-o", "heap.svg", "sh", "-c", heap+" 4; exit 3")
 	assert.Equal(t, 3, status, said)
 	b, err := os.ReadFile(filepath.Join(r.work, "heap.svg"))
 	require.NoError(t, err)
@@ -163,7 +163,7 @@ func TestRecordAllocConstructor(t *testing.T) {
 	library := r.compile(t, "early", "-shared", "-fPIC", "-DLIBRARY", "-Wl,--no-as-needed", r.path("libehunwind-record.so"))
 	require.NoError(t, os.Rename(library, library+".so"))
 	early := r.compile(t, "early", "-Wl,--no-as-needed", library+".so")
-	_, said, status := r.record(t, "--alloc=total", "--alloc-period", "1", "-o", "early.folded", early)
+	_, said, status := r.record(t, "--total", "--period", "1", "-o", "early.folded", early)
 	require.Zero(t, status, said)
 	assert.Regexp(t, `outermost frame +\d+  100\.00% of the stacks\n`, said)
 	b, err := os.ReadFile(filepath.Join(r.work, "early.folded"))
@@ -175,7 +175,7 @@ func TestRecordAllocConstructor(t *testing.T) {
 func TestRecordAllocChild(t *testing.T) {
 	r := newRecording(t)
 	heap := r.compile(t, "heap")
-	_, said, status := r.record(t, "--alloc", "--alloc-period", "64K", "-o", "heap.pb.gz", "--stats", "stats.json",
+	_, said, status := r.record(t, "--period", "64K", "-o", "heap.pb.gz", "--stats", "stats.json",
 		heap, "10", "child")
 	require.Zero(t, status, said)
 	assert.Contains(t, said, " of 2 processes")
@@ -199,10 +199,10 @@ int main(void) { return malloc(10) == NULL; }
 		out, err := exec.Command("gcc", append(args, "-o", filepath.Join(r.work, name), own)...).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
-	_, said, status := r.record(t, "--alloc", "-o", "p.pb.gz", "./own")
+	_, said, status := r.record(t, "-o", "p.pb.gz", "./own")
 	assert.Zero(t, status, said)
 	assert.Contains(t, said, "nothing was taken: the program has its own malloc")
-	_, said, status = r.record(t, "--alloc", "-o", "p.pb.gz", "./static")
+	_, said, status = r.record(t, "-o", "p.pb.gz", "./static")
 	assert.Equal(t, 1, status)
 	assert.Contains(t, said, "statically linked")
 }
@@ -218,7 +218,7 @@ func TestRecordAllocNoCache(t *testing.T) {
 	for _, cache := range []string{"XDG_CACHE_HOME=" + file + "/cache", "HOME=" + file} {
 		r := *r
 		r.env = append(slices.DeleteFunc(slices.Clone(r.env), func(s string) bool { return strings.HasPrefix(s, "XDG_CACHE_HOME=") }), cache)
-		out, said, status := r.record(t, "--alloc", "-o", "p.folded", "echo", "ran")
+		out, said, status := r.record(t, "-o", "p.folded", "echo", "ran")
 		assert.Equal(t, 1, status)
 		assert.Empty(t, out)
 		assert.Contains(t, said, "stacks need eh_elfs, and there is no place for them: ")
@@ -236,12 +236,12 @@ func TestRecordAllocLimits(t *testing.T) {
 	alone, err := exec.Command(heap, "4").Output()
 	require.NoError(t, err)
 	for _, limit := range []string{"-v 1000000", "-d 200000"} {
-		out, said, status := r.record(t, "--alloc", "-o", "p.folded", "sh", "-c", "ulimit "+limit+"; exec "+heap+" 4")
+		out, said, status := r.record(t, "-o", "p.folded", "sh", "-c", "ulimit "+limit+"; exec "+heap+" 4")
 		assert.Zero(t, status, said)
 		assert.Equal(t, string(alone), out)
 		assert.Contains(t, said, "1 programs were not recorded: their limits (ulimit -v, -d) leave no room", limit)
 	}
-	cmd := exec.Command("sh", "-c", `ulimit -f 1000; exec "$@"`, "sh", r.path("ehasm"), "record", "--alloc", "-o", "p.folded", heap, "4")
+	cmd := exec.Command("sh", "-c", `ulimit -f 1000; exec "$@"`, "sh", r.path("ehasm"), "heap", "-o", "p.folded", heap, "4")
 	cmd.Dir, cmd.Env = r.work, r.env
 	said, err := cmd.CombinedOutput()
 	assert.Error(t, err)
@@ -264,7 +264,7 @@ func TestRecordAllocOthers(t *testing.T) {
 	if os.Geteuid() == 0 {
 		script, want = "setpriv --reuid 65534 --clear-groups echo ran", "ran as user 65534, who has no right to the recorder's memory"
 	}
-	out, said, status := r.record(t, "--alloc", "-q", "-o", "p.folded", "sh", "-c", "echo begins; "+script)
+	out, said, status := r.record(t, "-q", "-o", "p.folded", "sh", "-c", "echo begins; "+script)
 	assert.Zero(t, status, said)
 	assert.Equal(t, "begins\nran\n", out)
 	assert.Regexp(t, `(?m)^ehasm: echo: process \d+ was not recorded: it `+want, said)
@@ -281,7 +281,7 @@ func TestRecordAllocAsked(t *testing.T) {
 		{nil, true, "asked-*.pb.gz"},
 		{[]string{"--duration", "50ms"}, false, "asked.pb.gz"},
 	} {
-		args := append([]string{"record", "--alloc", "--alloc-period", "4K", "-o", "asked.pb.gz"}, way.flags...)
+		args := append([]string{"heap", "--period", "4K", "-o", "asked.pb.gz"}, way.flags...)
 		cmd := exec.Command(r.path("ehasm"), append(args, "python3", "-c",
 			"import sys\nkept = ['x' * 1000000 for i in range(20)]\nprint('ready', flush=True)\nsys.stdin.readline()\nprint('done')")...)
 		var errs strings.Builder
@@ -323,13 +323,10 @@ func TestRecordNeeds(t *testing.T) {
 	r := newRecording(t)
 	testtool.Need(t, "sh")
 	for want, args := range map[string][]string{
-		"needs a command":             {"--alloc", "-p", "1"},
-		"--alloc=x: want live":        {"--alloc=x", "sh"},
-		"goes with none of":           {"--alloc", "--off-cpu", "sh"},
-		"want a number of bytes":      {"--alloc", "--alloc-period", "5Q", "sh"},
-		"--with goes with":            {"--with", "/", "sh"},
-		"--alloc-period goes with":    {"--alloc-period", "1K", "sh"},
-		"want .pb.gz, .svg or .folde": {"--alloc", "-o", "x.json", "sh"},
+		"give a command":              {"-q"},
+		"unknown shorthand flag":      {"-p", "1"},
+		"want a number of bytes":      {"--period", "5Q", "sh"},
+		"want .pb.gz, .svg or .folde": {"-o", "x.json", "sh"},
 	} {
 		_, said, status := r.record(t, args...)
 		assert.Equal(t, 2, status, args)
@@ -350,7 +347,7 @@ int main(void) { bomb(); return 0; }
 `, bomb), 0o666))
 	out, err := exec.Command("gcc", "-O1", "-o", program, source).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	_, said, status := r.record(t, "--alloc", "--alloc-period", "16K", "-o", "bomb.folded", program)
+	_, said, status := r.record(t, "--period", "16K", "-o", "bomb.folded", program)
 	require.Zero(t, status, said)
 	b, err := os.ReadFile(filepath.Join(r.work, "bomb.folded"))
 	require.NoError(t, err)
@@ -369,11 +366,11 @@ int main(int argc, char **argv) { if (argc > 1) { kept = malloc(100 << 20); kept
 `), 0o666))
 	out, err := exec.Command("gcc", "-O1", "-o", program, source).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	_, said, status := r.record(t, "--alloc", "-o", "few.folded", program, "one")
+	_, said, status := r.record(t, "-o", "few.folded", program, "one")
 	require.Zero(t, status, said)
 	assert.Contains(t, said, "105 MB allocated in 1 objects")
-	assert.Contains(t, said, "these figures rest on few samples (1) and may well be 100 % off; a lower --alloc-period takes more")
-	_, said, status = r.record(t, "--alloc", "--alloc-period", "1G", "-o", "few.folded", program)
+	assert.Contains(t, said, "these figures rest on few samples (1) and may well be 100 % off; a lower --period takes more")
+	_, said, status = r.record(t, "--period", "1G", "-o", "few.folded", program)
 	require.Zero(t, status, said)
 	assert.Contains(t, said, "no samples: little was allocated")
 }

@@ -24,7 +24,7 @@ for ((i = 0; i < 100; i++)); do
 	grep -q 'Everything is ready' collector.out && break
 	sleep 0.1
 done
-./ehasm record --push http://127.0.0.1:14318 --push-as otlp --push-name shop --every 1s -- \
+./ehasm agent --push http://127.0.0.1:14318 --push-as otlp --push-name shop --every 1s -- \
 	python3 -c 'sum(hash(str(i)) for i in range(6000000))'
 sleep 1
 kill $collector

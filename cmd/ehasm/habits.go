@@ -26,8 +26,10 @@ func habits() []habit {
 		thread = "record the thread's process: -p PID"
 		asPerf = "'ehasm-perf script' takes the flags of perf script"
 
+		agent = "'ehasm agent' has it, and records the whole system unless told otherwise"
+
 		noTimers = "gone: time is recorded through perf_event_open, which needs kernel.perf_event_paranoid=2 or CAP_PERFMON; " +
-			"without it, 'record --alloc' records allocations, 'stack --watch 100ms PID' takes stacks"
+			"without it, 'ehasm heap' records allocations, 'stack --watch 100ms PID' takes stacks"
 	)
 	return []habit{
 		{"record", "g", whole}, {"record", "call-graph", whole}, {"record", "t", thread}, {"record", "tid", thread},
@@ -36,6 +38,13 @@ func habits() []habit {
 		{"record", "freq", "want -F N"}, {"record", "z", "profiles are compressed: leave it out"},
 		{"record", "symfs", "record reads the files that run: leave it out"}, {"record", "no-inline", "inlined functions are not shown without --inline: leave it out"},
 		{"record", "b", "branches are not recorded"}, {"record", "preload", noTimers}, {"record", "u", "want -p PID, several: 12,34"},
+		{"record", "top", "a verb now: 'ehasm top', with -p PID, -a or a command"},
+		{"record", "alloc", "a verb now: 'ehasm heap COMMAND', with --total for --alloc=total"},
+		{"record", "alloc-period", "want 'ehasm heap --period SIZE COMMAND'"}, {"record", "with", "want 'ehasm heap --with PATH COMMAND'"},
+		{"record", "every", agent}, {"record", "flight", agent}, {"record", "dump", agent}, {"record", "push", agent},
+		{"record", "push-as", agent}, {"record", "push-name", agent}, {"record", "push-label", agent}, {"record", "push-header", agent},
+		{"record", "faults", "want -e page-faults"}, {"record", "realtime", agent},
+		{"record", "source", "script has it: record unwinds by .eh_frame, else .debug_frame, .sframe or the code"},
 		{"script", "F", asPerf}, {"script", "fields", asPerf}, {"script", "G", asPerf}, {"script", "header", asPerf}, {"script", "comms", "want --comm NAME"},
 		{"script", "f", "there is nothing to force: leave it out"}, {"script", "force", "there is nothing to force: leave it out"},
 		{"script", "no-inline", "inlined functions are not shown without --inline: leave it out"}, {"script", "g", "the recording says how its stacks were taken: leave it out"},
@@ -155,10 +164,13 @@ type flagGroup struct {
 	names []string
 }
 
+// helpWidth is the columns of --help.
+const helpWidth = 80
+
 // usages returns the flags under the headings of groups, each in their order; those of no group come last.
 func usages(fs *pflag.FlagSet, groups []flagGroup) string {
 	if groups == nil {
-		return "Flags:\n" + fs.FlagUsages()
+		return "Flags:\n" + fs.FlagUsagesWrapped(helpWidth)
 	}
 	var text strings.Builder
 	done := make(map[string]bool)
@@ -170,7 +182,7 @@ func usages(fs *pflag.FlagSet, groups []flagGroup) string {
 			part.AddFlag(f)
 			done[f.Name] = true
 		}
-		fmt.Fprintf(&text, "%s:\n%s\n", title, part.FlagUsages())
+		fmt.Fprintf(&text, "%s:\n%s\n", title, part.FlagUsagesWrapped(helpWidth))
 	}
 	for _, g := range groups {
 		var list []*pflag.Flag
@@ -194,9 +206,13 @@ func recordGroups() []flagGroup {
 	return []flagGroup{
 		{"Flags", []string{"output", "pid", "all", "frequency", "duration", "event"}},
 		{"Which processes", []string{"name", "unit", "container", "cgroup"}},
-		{"What is counted", []string{"count", "filter", "off-cpu", "faults", "alloc", "alloc-period", "with"}},
-		{"Continuous recording", []string{"top", "every", "flight", "dump", "push", "push-as", "push-name", "push-label", "push-header"}},
+		{"What is counted", []string{"count", "filter", "off-cpu"}},
 		{"What is written", []string{"format", "inline", "lines", "signatures", "no-demangle", "labels", "raw", "stats", "quiet"}},
-		{"How samples are taken", []string{"stack-copy", "refill", "max-stack", "ring", "realtime", "frame-pointers", "synth", "source"}},
+		walkGroup(),
 	}
+}
+
+// walkGroup is the heading of flags of walkFlags and others.
+func walkGroup(more ...string) flagGroup {
+	return flagGroup{"How stacks are found", append([]string{"stack-copy", "refill", "max-stack", "ring", "frame-pointers", "synth"}, more...)}
 }

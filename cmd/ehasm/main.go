@@ -112,7 +112,7 @@ type verb struct {
 // verbs returns all verbs in the order of the help. It builds them anew, so that no flag keeps a
 // value between two calls.
 func verbs() []verb {
-	return []verb{buildVerb(), dumpVerb(), infoVerb(), checkVerb(), convertVerb(), preloadVerb(), proveVerb(), recordVerb(), scriptVerb(), stackVerb(), synthVerb(),
+	return []verb{buildVerb(), dumpVerb(), infoVerb(), checkVerb(), convertVerb(), preloadVerb(), proveVerb(), recordVerb(), topVerb(), heapVerb(), agentVerb(), scriptVerb(), stackVerb(), synthVerb(),
 		cacheVerb(), completionVerb(), manVerb(), versionVerb()}
 }
 

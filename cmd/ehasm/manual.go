@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ehasm/ehasm/cmd/ehasm/manual"
@@ -108,7 +109,7 @@ func flagValues(verb, flag string) []string {
 	case "dispatch":
 		return []string{"tree", "packed"}
 	case "event":
-		if verb == "record" { // script's are the recording's
+		if verb != "script" { // script's are the recording's
 			return []string{"cycles", "cpu-clock", "page-faults"}
 		}
 	case "fail-on":
@@ -128,7 +129,7 @@ func flagValues(verb, flag string) []string {
 	case "source":
 		return []string{"auto", "eh_frame", "debug_frame", "sframe"}
 	case "synth":
-		if verb == "record" || verb == "script" {
+		if slices.Contains([]string{"record", "top", "agent", "script"}, verb) {
 			return []string{"missing", "off"}
 		}
 		return []string{"off", "missing", "wrong", "all"}

@@ -105,7 +105,7 @@ func TestCompletion(t *testing.T) {
 
 	ask("zsh", "-f", "-n", script("zsh"))
 	assert.Contains(t, typedInZsh(t, script("zsh"), "ehasm build --dispatch=pac"), "--dispatch=packed")
-	assert.Contains(t, typedInZsh(t, script("zsh"), "ehasm record -o x --push-as otl"), "--push-as otlp")
+	assert.Contains(t, typedInZsh(t, script("zsh"), "ehasm agent -o x --push-as otl"), "--push-as otlp")
 	assert.Contains(t, typedInZsh(t, script("zsh"), "ehasm sta"), "ehasm stack")
 	assert.Contains(t, ask("zsh", "-f", "-c", "autoload -U compinit; compinit -u -D; source "+filepath.Join(dir,
 		"zsh")+"; print $_comps[ehasm]"), "_ehasm")

@@ -7,9 +7,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
-	"time"
 
-	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/recorder"
@@ -20,72 +18,64 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const recordHelp = `Profile a program while it runs. record unwinds stacks in the kernel's ring buffers,
-through eh_elfs and rows on demand, and writes only the profile, with names. There is
-no perf.data. If the kernel's copy of a stack is too short, record reads the rest from
-the program, and uses it if three earlier samples of the thread agree.
+const recordHelp = `Profile a program while it runs. record unwinds stacks in the kernel's ring
+buffers, through eh_elfs and rows on demand, and writes only the profile, with
+names. There is no perf.data. If the kernel's copy of a stack is too short,
+record reads the rest from the program, and uses it if three earlier samples of
+the thread agree.
 
 Usage:
   ehasm record [flags] [--] COMMAND [ARGUMENT...]
   ehasm record [flags] -p PID[,PID...]
   ehasm record [flags] --name PATTERN | --unit UNIT | --container ID
   ehasm record [flags] -a
-  ehasm record --top [-p PID | -a | COMMAND]
-  ehasm record --dump PID
 `
 
-const recordMore = `The name of the output chooses its format: .pb.gz for go tool pprof, .svg is a flame
-graph for a browser, .folded for flamegraph.pl and the like. .json, .perf.txt, .perf.data
-(perf report) and the timeline .json.gz (profiler.firefox.com) have every sample.
-Samples that the kernel lost are a separate box, and stacks that are not complete begin
-with [truncated].
+// eventsText explains -e in the help of several verbs.
+const eventsText = `Samples are taken by the processor's cycles if it counts them, otherwise by
+cpu-clock. -e takes one or several events of perf list (page-faults,
+context-switches, instructions, L1-dcache-load-misses, cycles:u, r1c2),
+tracepoints (sched:sched_switch, with --filter as in perf) and probes:
+uprobe:FILE:FUNCTION, kprobe:FUNCTION, and uretprobe and kretprobe for returns.
+Each fault, switch, tracepoint and probe is a sample; with -c, every Nth is.
+Tracepoints and probes need root.
+`
 
-COMMAND keeps its terminal, its signals and its exit status; ^C ends it, and the profile
-is still written. The recording ends with the command, with the processes of -p, after
---duration, or with ^C. -p includes the children that a process has already. Without a
-sample, record says why; with -p and -a the exit status is then 1.
+// rightsText says who may record what.
+const rightsText = `Without privileges you can record your own programs, without the time that they
+spend in the kernel. For that time, for other users' programs and for -a, be
+root, have CAP_PERFMON, or lower kernel.perf_event_paranoid.
+`
 
-Samples are taken by the processor's cycles if it counts them, otherwise by cpu-clock.
--e takes one or several events of perf list (page-faults, context-switches, instructions,
-L1-dcache-load-misses, cycles:u, r1c2), tracepoints (sched:sched_switch, with --filter as in
-perf) and probes: uprobe:FILE:FUNCTION, kprobe:FUNCTION, and uretprobe and kretprobe for
-returns. .pb.gz has values for each. Each fault, switch, tracepoint and probe is a sample;
-with -c, every Nth is. Tracepoints and probes need root.
+// labelsText explains --labels.
+const labelsText = `--labels takes a list of comm, pid, tid, executable, build-id, cgroup,
+container, host and cpu, or none. Samples of pprof files get these labels, with
+OpenTelemetry's keys, such as process.pid.
+`
 
---off-cpu counts the time that threads are blocked, by the stack that blocks them: in
-.pb.gz nanoseconds, in .svg and .folded microseconds. It needs the right to see the kernel.
+const recordMore = `The name of the output chooses its format: .pb.gz for go tool pprof, .svg is a
+flame graph for a browser, .folded for flamegraph.pl and the like. .json,
+.perf.txt, .perf.data (perf report) and the timeline .json.gz
+(profiler.firefox.com) have every sample. .pb.gz has values for several events.
+Samples that the kernel lost are a separate box, and stacks that are not
+complete begin with [truncated].
 
-With --every, record writes a profile into a folder each time, until the recording ends.
-With --flight it keeps only the last minutes, in memory. It writes them at the end, on
-SIGUSR2, and on 'ehasm record --dump PID' from elsewhere, with the time in the name.
+COMMAND keeps its terminal, its signals and its exit status; ^C ends it, and the
+profile is still written. The recording ends with the command, with the
+processes of -p, after --duration, or with ^C. -p includes the children that a
+process has already. Without a sample, record says why; with -p and -a the exit
+status is then 1.
 
---top shows on the terminal, each second, where the time of the last five seconds went:
-functions, or after tab the tree of stacks. q ends it and the command; a profile is written
-only with -o. The command's own terminal output goes to /dev/null unless it is redirected.
+` + eventsText + `
+--off-cpu counts the time that threads are blocked, by the stack that blocks
+them: in .pb.gz nanoseconds, in .svg and .folded microseconds. It needs the
+right to see the kernel.
 
---alloc records what COMMAND allocates, with a library that is preloaded into it. It takes a
-sample every 512 KB on average; objects of all sizes count in proportion. As a heap profile,
-.pb.gz has what was allocated, and what is live at the end or after --duration. SIGUSR2
-writes another file, with the time in its name. Processes that COMMAND starts are recorded,
-too; programs with their own malloc, or without a dynamic loader, are not. --alloc unwinds
-with eh_elfs, and builds those that the cache lacks first; --with names libraries that are
-loaded later.
+` + labelsText + `With -a the default is comm,pid,tid.
 
---push sends profiles to Grafana Pyroscope, to an OpenTelemetry Collector (otlp) or to
-any server that takes pprof files by POST. If the server is unreachable, record tries each
-profile again, for about a minute. It counts those that it could not send, and writes them
-to the folder of -o, if there is one. Other users can read the command line: keep secret
-headers in a file, --push-header @FILE, or in the environment variable EHASM_PUSH_HEADER, a
-line each.
-
---labels takes a list of comm, pid, tid, executable, build-id, cgroup, container, host and
-cpu, or none. Samples of pprof files get these labels, with OpenTelemetry's keys, such as
-process.pid.
-With -a and without --push the default is comm,pid,tid.
-
-Without privileges you can record your own programs, without the time that they spend in
-the kernel. For that time, for other users' programs and for -a, be root, have
-CAP_PERFMON, or lower kernel.perf_event_paranoid.
+` + rightsText + `
+See also: 'ehasm top' shows functions while they run, 'ehasm heap' records what
+a program allocates, 'ehasm agent' records all the time and sends profiles.
 
 Examples:
   ehasm record -- ./server --port 8080
@@ -94,20 +84,15 @@ Examples:
   ehasm record --name '^nginx' --duration 10s -o nginx.svg
   ehasm record -a --duration 10s -o system.svg
   ehasm record --off-cpu -p 1234 --duration 10s -o blocked.svg
-  ehasm record -a --every 60s -o profiles
-  ehasm record -a --push http://pyroscope:4040 --push-name shop
-  ehasm record --flight 10m -o server.pb.gz -- ./server
-  ehasm record -e uprobe:/lib/x86_64-linux-gnu/libc.so.6:malloc -o malloc.svg -- ./program
-  ehasm record --top -p 1234
-  ehasm record --alloc -o heap.pb.gz -- ./server
-  ehasm record --alloc=total -o allocated.svg -- python3 work.py
+  ehasm record -e uprobe:/lib/x86_64-linux-gnu/libc.so.6:malloc -o m.svg -- ls
 `
 
 // recordOptions holds the flags of record.
 type recordOptions struct {
 	recorder.Options
-	offCPU, faults bool
-	dump           int // a process; 0: something is recorded
+	verb   verb
+	offCPU bool
+	given  givenFlags
 }
 
 // Defaults of record.
@@ -120,107 +105,130 @@ const (
 	defaultRing      = 16 << 20 // with up to manyCPUs; 8 MB lost samples of 400 busy processes on two CPUs
 	smallRing        = 8 << 20  // with more
 	manyCPUs         = 16
-	defaultPush      = 15 * time.Second
-
-	defaultAllocPeriod = 512 << 10
 )
+
+// givenFlags holds the values of flags that are parsed after all have been given.
+type givenFlags struct {
+	fs                       *pflag.FlagSet
+	format, refill, pointers *string
+	labels                   *[]string
+}
+
+// changed reports whether a flag was given.
+func (g *givenFlags) changed(name string) bool { return g.fs.Lookup(name) != nil && g.fs.Changed(name) }
+
+// newRecordOptions returns the options of a verb before its flags are declared.
+func newRecordOptions(v verb, fs *pflag.FlagSet) *recordOptions {
+	format, refill, pointers := "", "auto", "always"
+	opt := &recordOptions{verb: v, given: givenFlags{fs, &format, &refill, &pointers, &[]string{"comm"}}}
+	opt.Sampling.Frequency, opt.Sampling.Copy, opt.Sampling.MaxStack = defaultFrequency, defaultCopy, defaultRecordMax
+	opt.Run.Cache = true
+	return opt
+}
 
 func recordVerb() verb {
 	v := verb{name: "record", brief: "profile a program, or the system, while it runs", help: recordHelp, more: recordMore, command: true, groups: recordGroups()}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
-		opt := &recordOptions{}
-		fs.StringVarP(&opt.Output.Path, "output", "o", defaultOutput, "write to this `FILE`; its name chooses the format")
-		format := fs.String("format", "", "`FORMAT`, whatever the output's name: "+formatNames(recordFormats()...))
-		fs.IntSliceVarP(&opt.Target.PIDs, "pid", "p", nil, "record process `PID` and its children; several: 12,34")
-		fs.BoolVarP(&opt.Target.All, "all", "a", false, "record the whole system")
-		fs.StringVar(&opt.Target.Selection.Name, "name", "", "record processes whose names match `PATTERN`, as with pgrep, and their children")
-		fs.StringVar(&opt.Target.Selection.Unit, "unit", "", "record the processes of this systemd `UNIT`, and their children")
-		fs.StringVar(&opt.Target.Selection.Container, "container", "", "record the processes of the container `ID`, and their children")
-		fs.StringVar(&opt.Target.Cgroup, "cgroup", "", "with -a: only this control group, a `FOLDER` of /sys/fs/cgroup")
-		fs.VarP((*seconds)(&opt.Run.Limit), "duration", "d", "end the recording after this `TIME`: 5 (seconds), 10m")
-		opt.Sampling.Frequency = defaultFrequency
-		fs.VarP((*frequency)(&opt.Sampling.Frequency), "frequency", "F", "take `N` samples a second of each running CPU; max: as many as allowed")
+		opt := newRecordOptions(v, fs)
+		opt.outputFlags(defaultOutput)
+		opt.targetFlags("record")
+		opt.eventFlags()
 		fs.BoolVar(&opt.offCPU, "off-cpu", false, "count the time that threads are blocked")
-		fs.BoolVar(&opt.faults, "faults", false, "count page faults")
-		fs.BoolVar(&opt.Run.Top, "top", false, "show functions and stacks on the terminal, each second")
-		fs.DurationVar(&opt.Run.Every, "every", 0, "write a profile each `TIME` into the folder -o")
-		fs.DurationVar(&opt.Run.Flight, "flight", 0, "keep the last `TIME` in memory, and write it on request")
-		fs.IntVar(&opt.dump, "dump", 0, "make process `PID`, a recording with --flight, write what it keeps")
-		fs.StringVar(&opt.Push.URL, "push", "", "send a profile each --every (15s) to the server at `URL`")
-		fs.StringVar(&opt.Push.Protocol, "push-as", "pyroscope", "send as `PROTOCOL`: pyroscope, otlp, pprof")
-		fs.StringVar(&opt.Push.Name, "push-name", "", "`NAME` of the service there; default: the command's name, or ehasm")
-		fs.StringArrayVar(&opt.Push.Labels, "push-label", nil, "further label: `PAIR` is NAME=VALUE; may be repeated")
-		fs.StringArrayVar(&opt.Push.Headers, "push-header", nil, "header of each request: `LINE` is 'NAME: VALUE', or @FILE of such; may be repeated")
-		fs.VarP(&opt.Sampling.Events, "event", "e", "sample at this `EVENT`: cycles, cpu-clock, page-faults, ...; several: a,b")
-		fs.Var(recorder.Filter{Events: &opt.Sampling.Events}, "filter", "of the tracepoints of -e before, only those that fulfil `EXPR`")
-		fs.Uint64VarP(&opt.Sampling.Period, "count", "c", 0, "take a sample every `N` events, instead of -F N a second")
-		opt.Sampling.Copy = defaultCopy
-		sizeFlag(fs, "stack-copy", "copy `SIZE` of each stack (default 16K, 64000 where that is too little)", 0, func(n uint64) { opt.Sampling.Copy = int(n) })
-		refill := fs.String("refill", "auto", "`WHEN` to complete stacks longer than the copy: auto, never")
-		fs.IntVar(&opt.Sampling.MaxStack, "max-stack", defaultRecordMax, "at most `N` frames of user code per stack")
-		sizeFlag(fs, "ring", "memory of `SIZE` for the samples of a CPU (default 16M, with many CPUs 8M)", 1, func(n uint64) { opt.Sampling.Ring = int(n) })
-		fs.BoolVar(&opt.Sampling.Realtime, "realtime", false, "read samples at real-time priority (root): none are lost on a busy machine")
-		pointers := fs.String("frame-pointers", "always", "`WHEN` to guess by rbp: always, gaps, never")
-		fs.StringVar(&opt.Inside.Alloc, "alloc", "", "record what COMMAND allocates; .svg and .folded of `WHAT`: live, total")
-		fs.Lookup("alloc").NoOptDefVal = recorder.HeapLive
-		opt.Inside.Period = defaultAllocPeriod
-		sizeFlag(fs, "alloc-period", "sample an allocation each `SIZE` of bytes, on average (default 512K)", 1, func(n uint64) { opt.Inside.Period = n })
-		fs.StringArrayVar(&opt.Inside.With, "with", nil, "with --alloc: build for this `PATH`, too; may be repeated")
-		synthFlag(fs, &opt.Sampling.TablesOnly)
-		source := fs.String("source", "auto", "unwind by `SECTION`: eh_frame, debug_frame, sframe or auto, as in build")
-		labelNames := declareLabels(fs)
+		opt.nameFlags()
+		opt.given.labels = declareLabels(fs)
 		fs.StringVar(&opt.Output.Raw, "raw", "", "also write the samples to this perf.data `FILE`")
-		fs.BoolVar(&opt.Output.Names.Mangled, "no-demangle", false, "do not demangle names")
-		fs.BoolVar(&opt.Output.Names.Inline, "inline", false, "show inlined functions as frames")
-		fs.BoolVar(&opt.Output.Names.Lines, "lines", false, "show the source file and line of each frame")
-		fs.BoolVar(&opt.Output.Names.Signatures, "signatures", false, "show functions with their parameters, if types are known")
-		fs.BoolVar(&opt.Run.Cache, "cache", true, "when done, keep new eh_elfs in the cache")
-		fs.StringVar(&opt.Output.Stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
-		fs.BoolVarP(&opt.Run.Quiet, "quiet", "q", false, "write no summary")
-		return func(ctx context.Context, args []string, c *console) int {
-			if opt.Push.URL != "" && opt.Run.Every == 0 {
-				opt.Run.Every = defaultPush
-			}
-			opt.Output.Named = fs.Changed("output")
-			if !fs.Changed("stack-copy") && *refill == "auto" {
-				opt.Sampling.Grow = longerCopy
-			}
-			err := opt.parseInside(len(args) > 0, fs.Changed("alloc"), fs.Changed("alloc-period"))
-			switch {
-			case fs.Changed("count") && fs.Changed("frequency"):
-				err = errors.New("-c and -F exclude each other")
-			case fs.Changed("count") && opt.Sampling.Period == 0:
-				err = errors.New("-c 0: want at least 1")
-			case opt.Sampling.Period > math.MaxInt64: // the kernel refuses more
-				err = fmt.Errorf("-c %d: want at most %d", opt.Sampling.Period, int64(math.MaxInt64))
-			}
-			if err == nil {
-				err = opt.parse(*format, *refill, *pointers, args)
-			}
-			if err == nil {
-				err = opt.parseLabels(*labelNames, fs.Changed("labels"))
-			}
-			if err == nil {
-				if opt.Sampling.Source, err = dwarfcfa.ParseSource(*source); err != nil {
-					err = fmt.Errorf("--source: %w", err)
-				}
-			}
-			if err == nil {
-				err = output.Distinct(nil, opt.Output.Path, opt.Output.Raw, opt.Output.Stats)
-			}
-			if err != nil {
-				return v.misuse(c, err)
-			}
-			return runRecord(ctx, args, opt, c)
-		}
+		opt.walkFlags()
+		return opt.run
 	}
 	return v
+}
+
+// outputFlags declares where the profile goes.
+func (opt *recordOptions) outputFlags(path string) {
+	fs := opt.given.fs
+	fs.StringVarP(&opt.Output.Path, "output", "o", path, "write to this `FILE`; its name chooses the format")
+	opt.given.format = fs.String("format", "", "`FORMAT`, whatever the output's name: "+formatNames(recordFormats()...))
+	fs.StringVar(&opt.Output.Stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
+	fs.BoolVarP(&opt.Run.Quiet, "quiet", "q", false, "write no summary")
+}
+
+// targetFlags declares which processes are recorded, and for how long. do is what the verb does with them.
+func (opt *recordOptions) targetFlags(do string) {
+	fs := opt.given.fs
+	fs.IntSliceVarP(&opt.Target.PIDs, "pid", "p", nil, do+" process `PID` and its children; several: 12,34")
+	fs.BoolVarP(&opt.Target.All, "all", "a", false, do+" the whole system")
+	fs.StringVar(&opt.Target.Selection.Name, "name", "", "processes whose names match `PATTERN`, as with pgrep")
+	fs.StringVar(&opt.Target.Selection.Unit, "unit", "", "the processes of this systemd `UNIT`")
+	fs.StringVar(&opt.Target.Selection.Container, "container", "", "the processes of the container `ID`")
+	fs.StringVar(&opt.Target.Cgroup, "cgroup", "", "with -a: only this group, a `FOLDER` of /sys/fs/cgroup")
+	fs.VarP((*seconds)(&opt.Run.Limit), "duration", "d", "end after this `TIME`: 5 (seconds), 10m")
+}
+
+// eventFlags declares when samples are taken.
+func (opt *recordOptions) eventFlags() {
+	fs := opt.given.fs
+	fs.VarP((*frequency)(&opt.Sampling.Frequency), "frequency", "F", "`N` samples a second of each running CPU, or max")
+	fs.VarP(&opt.Sampling.Events, "event", "e", "sample at this `EVENT`: cycles, cpu-clock, page-faults ...; or several: a,b")
+	fs.Var(recorder.Filter{Events: &opt.Sampling.Events}, "filter", "of the tracepoints before, only those that fulfil `EXPR`")
+	fs.Uint64VarP(&opt.Sampling.Period, "count", "c", 0, "take a sample every `N` events, instead of -F N a second")
+}
+
+// nameFlags declares what is told of a frame.
+func (opt *recordOptions) nameFlags() {
+	fs, names := opt.given.fs, &opt.Output.Names
+	fs.BoolVar(&names.Mangled, "no-demangle", false, "do not demangle names")
+	fs.BoolVar(&names.Inline, "inline", false, "show inlined functions as frames")
+	fs.BoolVar(&names.Lines, "lines", false, "show the source file and line of each frame")
+	fs.BoolVar(&names.Signatures, "signatures", false, "show functions with their parameters, if types are known")
+}
+
+// walkFlags declares how stacks are found.
+func (opt *recordOptions) walkFlags() {
+	fs, s := opt.given.fs, &opt.Sampling
+	sizeFlag(fs, "stack-copy", "copy `SIZE` of each stack (default 16K, 64000 where that is too little)", 0, func(n uint64) { s.Copy = int(n) })
+	opt.given.refill = fs.String("refill", "auto", "`WHEN` to complete stacks longer than the copy: auto, never")
+	fs.IntVar(&s.MaxStack, "max-stack", defaultRecordMax, "at most `N` frames of user code per stack")
+	sizeFlag(fs, "ring", "memory of `SIZE` for a CPU's samples (default 16M, with many CPUs 8M)", 1, func(n uint64) { s.Ring = int(n) })
+	opt.given.pointers = fs.String("frame-pointers", "always", "`WHEN` to guess by rbp: always, gaps, never")
+	synthFlag(fs, &s.TablesOnly)
+	fs.BoolVar(&opt.Run.Cache, "cache", true, "when done, keep new eh_elfs in the cache")
+}
+
+// run checks what the flags say, and records.
+func (opt *recordOptions) run(ctx context.Context, args []string, c *console) int {
+	opt.Output.Named = opt.given.changed("output")
+	if err := opt.complete(args); err != nil {
+		return opt.verb.misuse(c, err)
+	}
+	return opt.record(ctx, args, c)
+}
+
+// complete checks the flags and arguments and completes the options.
+func (opt *recordOptions) complete(args []string) error {
+	if !opt.given.changed("stack-copy") && *opt.given.refill == "auto" {
+		opt.Sampling.Grow = longerCopy
+	}
+	switch {
+	case opt.given.changed("count") && opt.given.changed("frequency"):
+		return errors.New("-c and -F exclude each other")
+	case opt.given.changed("count") && opt.Sampling.Period == 0:
+		return errors.New("-c 0: want at least 1")
+	case opt.Sampling.Period > math.MaxInt64: // the kernel refuses more
+		return fmt.Errorf("-c %d: want at most %d", opt.Sampling.Period, int64(math.MaxInt64))
+	}
+	if err := opt.parse(*opt.given.format, *opt.given.refill, *opt.given.pointers, args); err != nil {
+		return err
+	}
+	if err := opt.parseLabels(*opt.given.labels, opt.given.changed("labels")); err != nil {
+		return err
+	}
+	return output.Distinct(nil, opt.Output.Path, opt.Output.Raw, opt.Output.Stats)
 }
 
 // parse checks the flags and arguments and completes the options.
 func (opt *recordOptions) parse(format, refill, pointers string, args []string) (err error) {
 	targets := 0
-	for _, is := range []bool{len(args) > 0, len(opt.Target.PIDs) > 0, opt.Target.All, opt.dump != 0,
+	for _, is := range []bool{len(args) > 0, len(opt.Target.PIDs) > 0, opt.Target.All,
 		opt.Target.Selection.Name != "", opt.Target.Selection.Unit != "", opt.Target.Selection.Container != ""} {
 		if is {
 			targets++
@@ -232,9 +240,7 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 	case opt.Target.All && len(args) > 0:
 		return errors.New("-a records everything, without a command: say how long with -d SECONDS")
 	case targets > 1:
-		return errors.New("a command, -p, --name, --unit, --container, -a and --dump exclude each other")
-	case opt.dump < 0:
-		return fmt.Errorf("--dump %d: not a process", opt.dump)
+		return errors.New("a command, -p, --name, --unit, --container and -a exclude each other")
 	case opt.Target.Cgroup != "" && !opt.Target.All:
 		return errors.New("--cgroup goes with -a")
 	case opt.Sampling.Frequency < 1:
@@ -247,7 +253,7 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 	if err := opt.Target.Selection.Check(); err != nil {
 		return err
 	}
-	if err := opt.parseContinuous(); err != nil {
+	if err := opt.takeEvents(); err != nil {
 		return err
 	}
 	if opt.Sampling.Ring == 0 {
@@ -289,7 +295,7 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 		return err
 	}
 	if opt.Output.Format.Samples && opt.Inside.Alloc != "" {
-		return errors.New("--alloc counts stacks: want .pb.gz, .svg or .folded")
+		return errors.New("a heap profile counts stacks: want .pb.gz, .svg or .folded")
 	}
 	return nil
 }
@@ -304,8 +310,6 @@ func (opt *recordOptions) parseLabels(names []string, given bool) (err error) {
 		opt.Output.Labels |= labels.PID | labels.TID
 	case given && !slices.Contains(opt.Output.Format.Settings, "labels"):
 		return fmt.Errorf("--labels has no effect in the format %s", opt.Output.Format.Name)
-	case opt.Output.Labels&^labels.Comm != 0 && opt.Inside.Alloc != "":
-		return errors.New("--alloc allows no label but comm")
 	}
 	if !slices.Contains(opt.Output.Format.Settings, "labels") {
 		opt.Output.Labels = labels.Comm // others would only make more stacks different
@@ -344,29 +348,12 @@ func (opt *recordOptions) checkChains() error {
 		return nil
 	case o.Path == "-":
 		return errors.New("-o -: a perf.data file cannot be written to a pipe")
-	case opt.Run.Top || opt.Run.Every+opt.Run.Flight > 0 || o.Raw != "" || slices.Contains(opt.Sampling.Events.Names(), "off-cpu"):
-		return errors.New("the format perf.data goes with none of --top, --every, --flight, --raw and --off-cpu")
+	case opt.Run.Top || opt.Run.Every+opt.Run.Flight > 0:
+		return fmt.Errorf("%s writes no perf.data: record does", opt.verb.name)
+	case o.Raw != "" || slices.Contains(opt.Sampling.Events.Names(), "off-cpu"):
+		return errors.New("the format perf.data goes with neither --raw nor --off-cpu")
 	case names.Inline || names.Lines || names.Signatures || names.Mangled:
 		return errors.New("--inline, --lines, --signatures and --no-demangle have no effect in the format perf.data")
-	}
-	return nil
-}
-
-// parseInside checks what goes with --alloc.
-func (opt *recordOptions) parseInside(command, given, periodGiven bool) error {
-	switch {
-	case given && opt.Inside.Alloc != recorder.HeapLive && opt.Inside.Alloc != recorder.HeapTotal:
-		return fmt.Errorf("--alloc=%s: want live or total", opt.Inside.Alloc)
-	case periodGiven && !given:
-		return errors.New("--alloc-period goes with --alloc")
-	case len(opt.Inside.With) > 0 && !given:
-		return errors.New("--with goes with --alloc")
-	case !given:
-		return nil
-	case !command || len(opt.Target.PIDs) > 0 || opt.Target.All:
-		return errors.New("--alloc needs a command: it is in the program from its start on")
-	case opt.Run.Top || opt.Run.Every+opt.Run.Flight > 0 || opt.Push.URL != "" || opt.Output.Raw != "" || opt.offCPU || opt.faults || len(opt.Sampling.Events.List) > 0:
-		return errors.New("--alloc goes with none of --top, --every, --flight, --push, --raw, --off-cpu, --faults and --event")
 	}
 	return nil
 }
@@ -374,23 +361,18 @@ func (opt *recordOptions) parseInside(command, given, periodGiven bool) error {
 // takeEvents takes the events of all flags.
 func (opt *recordOptions) takeEvents() error {
 	s := &opt.Sampling
-	given := 0
-	for name, is := range map[string]bool{"page-faults": opt.faults, "off-cpu": opt.offCPU, "": len(s.Events.List) > 0} {
-		if is {
-			given++
+	if opt.offCPU {
+		if len(s.Events.List) > 0 {
+			return errors.New("--off-cpu and --event exclude each other")
 		}
-		if is && name != "" {
-			s.Events.Set(name)
-		}
+		s.Events.Set("off-cpu")
 	}
 	several := len(s.Events.List) > 1
 	switch {
-	case given > 1:
-		return errors.New("--off-cpu, --faults and --event exclude each other")
 	case slices.Contains(s.Events.Names(), "off-cpu") && (several || s.Period > 0):
 		return errors.New("off-cpu excludes other events and -c")
 	case several && (opt.Run.Top || opt.Push.URL != ""):
-		return errors.New("several events exclude --top and --push")
+		return fmt.Errorf("%s: several events are for record", opt.verb.name)
 	}
 	return nil
 }
@@ -403,45 +385,8 @@ func (opt *recordOptions) oneValue() error {
 	return nil
 }
 
-// parseContinuous checks what goes with --every, --flight and the events that have flags of
-// their own.
-func (opt *recordOptions) parseContinuous() error {
-	const least = time.Second
-	if err := opt.takeEvents(); err != nil {
-		return err
-	}
-	offCPU := slices.Contains(opt.Sampling.Events.Names(), "off-cpu")
-	switch {
-	case opt.Run.Top && (opt.Run.Every+opt.Run.Flight > 0 || offCPU || opt.Output.Raw != "" || opt.Output.Path == "-"):
-		return errors.New("--top goes with none of --every, --push, --flight, --off-cpu, --raw and -o -")
-	case opt.Run.Every != 0 && opt.Run.Flight != 0:
-		return errors.New("--every and --flight exclude each other")
-	case opt.Run.Every < 0 || opt.Run.Every > 0 && opt.Run.Every < least:
-		return fmt.Errorf("--every %v: want at least %v", opt.Run.Every, least)
-	case opt.Run.Flight < 0 || opt.Run.Flight > 0 && opt.Run.Flight < least:
-		return fmt.Errorf("--flight %v: want at least %v", opt.Run.Flight, least)
-	case offCPU && opt.Run.Every+opt.Run.Flight > 0:
-		return errors.New("--off-cpu goes with neither --every nor --flight: what is blocked goes on from one to the next")
-	case opt.Run.Every+opt.Run.Flight > 0 && opt.Output.Raw != "":
-		return errors.New("--raw goes with neither --every nor --flight")
-	case opt.Run.Every+opt.Run.Flight > 0 && opt.Output.Path == "-":
-		return errors.New("-o -: --every and --flight write files")
-	case opt.Push.URL == "" && len(opt.Push.Labels)+len(opt.Push.Headers)+len(opt.Push.Name) > 0:
-		return errors.New("--push-name, --push-label and --push-header go with --push")
-	case opt.Run.Every > 0 && !opt.Output.Named && opt.Push.URL == "":
-		return errors.New("--every: name a folder with -o")
-	}
-	return nil
-}
-
-// runRecord is the verb.
-func runRecord(ctx context.Context, args []string, opt *recordOptions, c *console) int {
-	if opt.dump != 0 {
-		if err := recorder.Dump(opt.dump); err != nil {
-			c.fail(fmt.Sprintf("process %d", opt.dump), err)
-		}
-		return exitDone // or failed, if c has a failure
-	}
+// record is the verb.
+func (opt *recordOptions) record(ctx context.Context, args []string, c *console) int {
 	if opt.Output.Format.Binary && opt.Output.Path == "-" && isTerminal(c.out.w) {
 		c.fail("standard output", errors.New("the profile is binary and this is a terminal: name a file with -o"))
 		return exitFailed
@@ -452,14 +397,14 @@ func runRecord(ctx context.Context, args []string, opt *recordOptions, c *consol
 	switch {
 	case err == nil:
 	case errors.As(err, &usage):
-		return verb{name: "record"}.misuse(c, usage)
+		return opt.verb.misuse(c, usage)
 	case errors.As(err, &named):
 		c.fail(named.Name, named.Err)
 		if named.NotRun {
 			return commandStatus(named.Err)
 		}
 	default:
-		c.fail("record", err)
+		c.fail(opt.verb.name, err)
 	}
 	return status
 }

@@ -67,9 +67,9 @@ func TestRecordNothing(t *testing.T) {
 		idle.Wait()
 	}()
 	pid := strconv.Itoa(idle.Process.Pid)
-	for _, args := range [][]string{{"-o", "p.folded"}, {"--every", "1s", "-o", "profiles"},
-		{"--flight", "1s", "-o", "p.folded"}, {"-q", "-o", "p.svg"}} {
-		r := recordIn(t, dir, append(args, "-p", pid, "--duration", "100ms")...)
+	for _, args := range [][]string{{"record", "-o", "p.folded"}, {"agent", "--every", "1s", "-o", "profiles"},
+		{"agent", "--flight", "1s", "-o", "p.folded"}, {"record", "-q", "-o", "p.svg"}} {
+		r := outputOf(verbCommand(t, dir, args[0], append(args[1:], "-p", pid, "--duration", "100ms")...))
 		assert.Equal(t, exitFailed, r.code, "%q", args)
 		assert.Contains(t, r.stderr, "no samples: process "+pid+" and children used no processor time", "%q", args)
 		assert.Contains(t, r.stderr, "--off-cpu", "%q", args)

@@ -26,7 +26,7 @@ func TestRecordClocks(t *testing.T) {
 	var up float64
 	_, err = fmt.Sscan(string(b), &up)
 	require.NoError(t, err)
-	cmd := recordCommand(t, t.TempDir(), "--every", "1s", "-o", "out", "--", "sh", "-c", busy+"sleep 1.1; "+busy)
+	cmd := verbCommand(t, t.TempDir(), "agent", "--every", "1s", "-o", "out", "--", "sh", "-c", busy+"sleep 1.1; "+busy)
 	cmd.Args = append([]string{"unshare", "-T", fmt.Sprintf("--monotonic=-%d", int(min(up/2, 3600))),
 		"--boottime=7200"}, cmd.Args...)
 	cmd.Path = "/usr/bin/unshare"

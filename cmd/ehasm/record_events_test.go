@@ -85,7 +85,6 @@ func TestRecordEvents(t *testing.T) {
 		"the format svg holds one event":                           {"-e", "page-faults,cpu-clock", "-o", "p.svg", "true"},
 		"off-cpu excludes other events and -c":                     {"-e", "off-cpu,cpu-clock", "true"},
 		"257 events: not possible: want at most 256":               {"-e", manyEvents(257), "true"},
-		"several events exclude --top and --push":                  {"-e", "page-faults,cpu-clock", "--top", "true"},
 	} {
 		r := recordIn(t, dir, args...)
 		assert.Equal(t, 2, r.code)

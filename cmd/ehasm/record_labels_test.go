@@ -60,7 +60,6 @@ func TestRecordLabels(t *testing.T) {
 	for text, args := range map[string][]string{
 		`--labels: unknown label "x": want none, or a list of comm, pid`: {"--labels", "x", "true"},
 		"--labels has no effect in the format svg":                       {"--labels", "pid", "-o", "p.svg", "true"},
-		"--alloc allows no label but comm":                               {"--labels", "pid", "--alloc", "true"},
 	} {
 		r := recordIn(t, dir, args...)
 		assert.Equal(t, 2, r.code)

@@ -34,7 +34,7 @@ import (
 // samples.
 func TestRecordEvery(t *testing.T) {
 	dir := t.TempDir()
-	r := recordIn(t, dir, "--every", "1s", "-o", "out", "--stats", "stats", "sh", "-c", busy+"sleep 1.1; "+busy+"exit 3")
+	r := agentIn(t, dir, "--every", "1s", "-o", "out", "--stats", "stats", "sh", "-c", busy+"sleep 1.1; "+busy+"exit 3")
 	assert.Equal(t, 3, r.code, r.stderr)
 	found, err := filepath.Glob(filepath.Join(dir, "out", "ehasm-*.pb.gz"))
 	require.NoError(t, err)
@@ -134,11 +134,11 @@ func opens(pid int) bool {
 // end.
 func TestRecordFlight(t *testing.T) {
 	dir := t.TempDir()
-	cmd := recordCommand(t, dir, "--flight", "1m", "-o", "f.folded", "sh", "-c",
+	cmd := verbCommand(t, dir, "agent", "--flight", "1m", "-o", "f.folded", "sh", "-c",
 		busy+"touch ready; until [ -e go ]; do sleep 0.01; done")
 	require.NoError(t, cmd.Start())
 	waitForFile(t, filepath.Join(dir, "ready"))
-	r := ehasm(t, "record", "--dump", strconv.Itoa(cmd.Process.Pid))
+	r := ehasm(t, "agent", "--dump", strconv.Itoa(cmd.Process.Pid))
 	assert.Equal(t, exitDone, r.code, r.stderr)
 	var found []string
 	require.Eventually(t, func() bool {
@@ -152,22 +152,24 @@ func TestRecordFlight(t *testing.T) {
 		require.NoError(t, err)
 		assert.Contains(t, string(b), "sh;")
 	}
-	r = ehasm(t, "record", "--dump", strconv.Itoa(os.Getpid()))
+	r = ehasm(t, "agent", "--dump", strconv.Itoa(os.Getpid()))
 	assert.Equal(t, exitFailed, r.code)
-	assert.Contains(t, r.stderr, "not a recording with --flight")
+	assert.Contains(t, r.stderr, "not an agent with --flight")
 }
 
 func TestRecordContinuousMisuse(t *testing.T) {
 	for text, args := range map[string][]string{
-		"exclude each other":                 {"--every", "1s", "--flight", "1s", "-o", "x", "true"},
-		"want at least 1s":                   {"--every", "1ms", "-o", "x", "true"},
-		"name a folder":                      {"--every", "1s", "true"},
-		"goes with neither":                  {"--off-cpu", "--flight", "1m", "true"},
-		"--raw goes with neither":            {"--raw", "x", "--flight", "1m", "true"},
-		"--off-cpu, --faults and --event":    {"--off-cpu", "--faults", "true"},
-		"--container, -a and --dump exclude": {"--dump", "1", "true"},
+		"exclude each other":            {"--every", "1s", "--flight", "1s", "-o", "x", "true"},
+		"want at least 1s":              {"--every", "1ms", "-o", "x", "true"},
+		"name a folder":                 {"--every", "1s", "true"},
+		"what becomes of profiles":      {"true"},
+		"off-cpu is for record":         {"-e", "off-cpu", "--flight", "1m", "true"},
+		"unknown flag: --raw":           {"--raw", "x", "--flight", "1m", "true"},
+		"agent writes files":            {"--flight", "1m", "-o", "-", "true"},
+		"several events are for record": {"-e", "page-faults,cpu-clock", "--push", "http://h", "true"},
+		"--dump and a command exclude":  {"--dump", "1", "true"},
 	} {
-		r := ehasm(t, append([]string{"record"}, args...)...)
+		r := ehasm(t, append([]string{"agent"}, args...)...)
 		assert.Equal(t, exitUsage, r.code, "%q", args)
 		assert.Contains(t, r.stderr, text)
 	}
@@ -197,14 +199,14 @@ func TestRecordPush(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"--push", server.URL, "--push-as", "pprof", "--push-name", "shop", "--push-label", "zone=b",
 		"--push-header", "Authorization: Bearer x", "--every", "1s"}
-	r := recordIn(t, dir, append(args, "sh", "-c", busy+"exit 3")...)
+	r := agentIn(t, dir, append(args, "sh", "-c", busy+"exit 3")...)
 	assert.Equal(t, 3, r.code, r.stderr)
 	assert.Regexp(t, `--push: [1-9]\d* profiles sent, 0 not, 1 tries again`, r.stderr)
 	assert.Greater(t, samples, 10, "a faster machine takes fewer")
 	assert.NoFileExists(t, filepath.Join(dir, "profile.pb.gz"))
 
 	server.Config.Handler = http.NotFoundHandler()
-	r = recordIn(t, dir, append(args, "-o", "kept", "sh", "-c", busy)...)
+	r = agentIn(t, dir, append(args, "-o", "kept", "sh", "-c", busy)...)
 	assert.Equal(t, exitFailed, r.code)
 	assert.Contains(t, r.stderr, "kept here, not sent: refused: 404")
 	found, err := filepath.Glob(filepath.Join(dir, "kept", "*.pb.gz"))
@@ -220,7 +222,7 @@ func TestRecordPush(t *testing.T) {
 		"secrets: header 2: want NAME: VALUE":       {"--push", "http://h", "--push-header", "@secrets", "true"},
 		"open none":                                 {"--push", "http://h", "--push-header", "@none", "true"},
 	} {
-		r := recordIn(t, dir, args...)
+		r := agentIn(t, dir, args...)
 		assert.Equal(t, exitUsage, r.code)
 		assert.Contains(t, r.stderr, text)
 		assert.NotContains(t, r.stderr, "S3CRET")
@@ -240,7 +242,7 @@ func TestRecordPushUTF8(t *testing.T) {
 	require.NoError(t, os.Symlink("/bin/sh", program))
 	for _, as := range []string{"otlp", "pyroscope"} {
 		bodies = nil
-		r := recordIn(t, dir, "--push", server.URL, "--push-as", as, "--push-label", "zone=\xfe", "--every", "1s", program, "-c", busy)
+		r := agentIn(t, dir, "--push", server.URL, "--push-as", as, "--push-label", "zone=\xfe", "--every", "1s", program, "-c", busy)
 		require.Equal(t, exitDone, r.code, r.stderr)
 		require.NotEmpty(t, bodies)
 		for _, b := range bodies {
@@ -265,7 +267,7 @@ func TestRecordPushHeaders(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "secrets"),
 		[]byte("Authorization: Bearer x:y\n\nX-Scope-OrgID: 7"), 0o600))
 	t.Setenv(recorder.HeaderVariable, "X-Api-Key: key\nX-Other: 1\n")
-	r := recordIn(t, dir, "--push", server.URL, "--push-as", "pprof", "--push-header", "@secrets", "--push-header",
+	r := agentIn(t, dir, "--push", server.URL, "--push-as", "pprof", "--push-header", "@secrets", "--push-header",
 		"X-Other: 2", "sh", "-c", busy+"env")
 	assert.Zero(t, r.code, r.stderr)
 	assert.NotContains(t, r.stdout, recorder.HeaderVariable)

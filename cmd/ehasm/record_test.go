@@ -28,16 +28,32 @@ const busy = `i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; `
 // recordIn runs the built command's record in a folder, where nothing is cached.
 func recordIn(t *testing.T, dir string, args ...string) result {
 	t.Helper()
-	cmd := recordCommand(t, dir, args...)
+	return outputOf(recordCommand(t, dir, args...))
+}
+
+// outputOf runs a command.
+func outputOf(cmd *exec.Cmd) result {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.Run()
 	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
+// agentIn is recordIn for the verb agent.
+func agentIn(t *testing.T, dir string, args ...string) result {
+	t.Helper()
+	return outputOf(verbCommand(t, dir, "agent", args...))
+}
+
 func recordCommand(t *testing.T, dir string, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command(goBuild(t), append([]string{"record"}, args...)...)
+	return verbCommand(t, dir, "record", args...)
+}
+
+// verbCommand runs a verb in a folder, with a cache there.
+func verbCommand(t *testing.T, dir, verb string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(goBuild(t), append([]string{verb}, args...)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+dir, "HOME="+dir)
 	return cmd

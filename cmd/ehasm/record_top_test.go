@@ -43,7 +43,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if typed else 99)
 // as it was, and what was recorded is written if that is wanted.
 func TestRecordTop(t *testing.T) {
 	dir := t.TempDir()
-	inner := recordCommand(t, dir, "--top", "-o", "p.folded", "--", "sh", "-c",
+	inner := verbCommand(t, dir, "top", "-o", "p.folded", "--", "sh", "-c",
 		"trap 'exit 5' TERM; while :; do i=$((i+1)); done")
 	cmd := exec.Command("python3", append([]string{"-c", typesQ, "whole"}, inner.Args...)...)
 	cmd.Dir, cmd.Env = dir, append(inner.Env, "TERM=xterm", "LINES=30", "COLUMNS=100")
@@ -61,18 +61,18 @@ func TestRecordTop(t *testing.T) {
 // TestRecordTopNoTerminal: it says what to do instead, and runs nothing.
 func TestRecordTopNoTerminal(t *testing.T) {
 	dir := t.TempDir()
-	cmd := recordCommand(t, dir, "--top", "--", "touch", "ran")
+	cmd := verbCommand(t, dir, "top", "--", "touch", "ran")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
 	assert.Equal(t, exitFailed, cmd.ProcessState.ExitCode())
-	assert.Equal(t, "ehasm: --top: there is no terminal here; --duration 10s -o flame.svg makes a picture instead\n",
+	assert.Equal(t, "ehasm: top: there is no terminal here; 'ehasm record -d 10 -o flame.svg' makes a picture instead\n",
 		string(out))
 	assert.Empty(t, files(t, dir))
 
-	for _, args := range [][]string{{"--every", "1s", "-o", "d"}, {"--flight", "1m"}, {"--off-cpu"}, {"--raw", "x"},
+	for _, args := range [][]string{{"--every", "1s", "-o", "d"}, {"--flight", "1m"}, {"-e", "off-cpu"}, {"-e", "page-faults,cpu-clock"}, {"--raw", "x"},
 		{"-o", "-"}} {
-		r := ehasm(t, append(append([]string{"record", "--top"}, args...), "--", "true")...)
+		r := ehasm(t, append(append([]string{"top"}, args...), "--", "true")...)
 		assert.Equal(t, exitUsage, r.code, args)
 	}
 }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What the library of `record --alloc` is not to change: runtime/stress/recorded.sh [SECONDS [REGIONS]].
+# What the library of `heap` is not to change: runtime/stress/recorded.sh [SECONDS [REGIONS]].
 # For SECONDS (600), a program that must print and end as it does alone (allocating.cc), and whose
 # bytes the profile must have within 3 %. Then REGIONS (20000) damaged ones are read. The exit status
 # is 1 if one ends badly.
@@ -25,7 +25,7 @@ compare() {
 	plain=$("$out/allocating" "$1" "$2" 2>/dev/null)
 	rc=$?
 	rm -f "$out/recorded.folded"
-	said=$(timeout -k 10 300 "$out/ehasm" record --alloc=total --alloc-period 2K -o "$out/recorded.folded" \
+	said=$(timeout -k 10 300 "$out/ehasm" heap --total --period 2K -o "$out/recorded.folded" \
 		"$out/allocating" "$1" "$2" 2>"$out/recorded.err")
 	got=$?
 	bytes=$(sed -n 's/^bytes //p' "$out/recorded.err")

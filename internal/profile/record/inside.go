@@ -421,7 +421,7 @@ func (p *Profile) insideText() string {
 	if c.Bytes > 0 {
 		fmt.Fprintf(&b, "%s allocated in %s objects; %s in %s of them live\n", amount(c.Bytes), amount0(c.Objects), amount(c.LiveBytes), amount0(c.LiveObj))
 		if c.Taken < fewSamples {
-			fmt.Fprintf(&b, "  these figures rest on few samples (%d) and may well be %.0f %% off; a lower --alloc-period takes more\n", c.Taken, 100/math.Sqrt(float64(max(c.Taken, 1))))
+			fmt.Fprintf(&b, "  these figures rest on few samples (%d) and may well be %.0f %% off; a lower --period takes more\n", c.Taken, 100/math.Sqrt(float64(max(c.Taken, 1))))
 		}
 	}
 	fmt.Fprintf(&b, "%d samples in %.1f s of %d processes, %d distinct stacks, %.1f frames each\n", c.Taken, p.Duration.Seconds(), c.Processes, n.Unwound,

@@ -23,9 +23,9 @@ type Refused struct {
 // Error says what to do.
 func (r Refused) Error() string {
 	if int(r.UID) == os.Geteuid() {
-		return fmt.Sprintf("process %d was not recorded: it ran in another container; run `ehasm record --alloc` in there", r.PID)
+		return fmt.Sprintf("process %d was not recorded: it ran in another container; run `ehasm heap` in there", r.PID)
 	}
-	return fmt.Sprintf("process %d was not recorded: it ran as user %d, who has no right to the recorder's memory; run `ehasm record --alloc` as that user", r.PID, r.UID)
+	return fmt.Sprintf("process %d was not recorded: it ran as user %d, who has no right to the recorder's memory; run `ehasm heap` as that user", r.PID, r.UID)
 }
 
 // listen opens the socket that such processes send a datagram to. It has the region's path as its name, but is no file.

@@ -37,7 +37,7 @@ func Dump(pid int) error {
 	}
 	args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if !ours || caught>>(syscall.SIGUSR2-1)&1 == 0 || !strings.Contains(string(args), "--flight") {
-		return errors.New("not a recording with --flight")
+		return errors.New("not an agent with --flight")
 	}
 	return unix.PidfdSendSignal(fd, unix.SIGUSR2, nil, 0)
 }

@@ -239,7 +239,7 @@ func (r *inside) write(h *hostProgram) *record.Profile {
 // Why there are no samples.
 var (
 	errNothingTaken = errors.New("nothing was taken: no process took " + insideName + " (set-user-id, of another user, or without LD_PRELOAD)")
-	errFewAllocated = errors.New("no samples: little was allocated; a lower --alloc-period takes more")
+	errFewAllocated = errors.New("no samples: little was allocated; a lower --period takes more")
 	errOwnMalloc    = errors.New("nothing was taken: the program has its own malloc, or a sanitizer's, which is called in place of the C library's")
 )
 

@@ -58,7 +58,7 @@ func Run(ctx context.Context, command []string, opt *Options, c Console) (status
 	var screen tcell.Screen
 	if opt.Run.Top {
 		if screen, err = openTop(); err != nil {
-			return failed, &Error{Name: "--top", Err: err}
+			return failed, &Error{Name: "top", Err: err}
 		}
 	}
 	compiling, stopCompiling := context.WithCancel(ctx)
@@ -151,7 +151,7 @@ func (r *run) record(ctx context.Context, p *plan, screen tcell.Screen) (int, er
 	each := r.parts.each()
 	if screen != nil {
 		if err := r.showTop(screen, signals); err != nil {
-			return failed, &Error{Name: "--top", Err: err}
+			return failed, &Error{Name: "top", Err: err}
 		}
 		each = r.top.each
 	}

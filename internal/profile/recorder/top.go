@@ -42,7 +42,7 @@ const (
 )
 
 // errNoTerminal says why nothing can be shown.
-var errNoTerminal = errors.New("there is no terminal here; --duration 10s -o flame.svg makes a picture instead")
+var errNoTerminal = errors.New("there is no terminal here; 'ehasm record -d 10 -o flame.svg' makes a picture instead")
 
 // openTop finds the terminal, and leaves it unchanged until showTop.
 func openTop() (tcell.Screen, error) {
