@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
-	"io"
+
+	"github.com/ehasm/ehasm/internal/files/elffile"
 )
 
 // pltMark ends the name of an entry of a procedure linkage table.
@@ -16,10 +17,30 @@ const pltMark = "@plt"
 // number of its relocation and goes on to the dynamic loader: the entries of .plt
 // where .plt.sec has those that are called, made for indirect branch tracking.
 func plt(f *elf.File) []Symbol {
-	slots := make(map[uint64]string)
+	dyn := f.SectionByType(elf.SHT_DYNSYM)
+	if dyn == nil || int(dyn.Link) >= len(f.Sections) {
+		return nil
+	}
+	tab, err1 := contents(dyn)
+	str, err2 := contents(f.Sections[dyn.Link])
+	if err1 != nil || err2 != nil {
+		return nil
+	}
+	names, slots := newStringTable(str), make(map[uint64]string)
 	var byNumber []string // functions by the number of their relocation
-	room := relocated(f, ".rela.plt", slots, func(name string) { byNumber = append(byNumber, name) })
-	room = max(room, relocated(f, ".rela.dyn", slots, nil))
+	for r, err := range elffile.Relocs(f) {
+		name := ""
+		if err == nil && (r.Type == elf.R_X86_64_JMP_SLOT || r.Type == elf.R_X86_64_GLOB_DAT) {
+			name = symbolName(tab, names, uint64(r.Symbol))
+		}
+		if name != "" {
+			slots[r.Addr] = name
+		}
+		if r.Type == elf.R_X86_64_JMP_SLOT { // those of other types follow
+			byNumber = append(byNumber, name)
+		}
+	}
+	room := 3*len(str) + 1<<20 // for names, which are copied: each function has an entry in each of three tables at most
 	var list []Symbol
 	for _, name := range []string{".plt", ".plt.sec", ".plt.got"} {
 		sec := f.Section(name)
@@ -64,55 +85,6 @@ func entryName(code []byte, addr uint64, slots map[uint64]string, byNumber []str
 		}
 	}
 	return ""
-}
-
-// relocated adds to slots the addresses that the section's relocations fill with the address of a function, and calls
-// each, unless it is nil, with the functions in their order. room is what the names of their entries, which are copied,
-// may take in bytes: each function has an entry in each of three tables at most.
-func relocated(f *elf.File, section string, slots map[uint64]string, each func(name string)) (room int) {
-	rela := f.Section(section)
-	if rela == nil || int(rela.Link) >= len(f.Sections) || rela.Size > mostContents {
-		return 0
-	}
-	dyn := f.Sections[rela.Link]
-	if int(dyn.Link) >= len(f.Sections) {
-		return 0
-	}
-	tab, err1 := contents(dyn)
-	str, err2 := contents(f.Sections[dyn.Link])
-	if err1 != nil || err2 != nil {
-		return 0
-	}
-	names := newStringTable(str)
-	entries(rela, func(slot, info uint64) {
-		name := ""
-		switch elf.R_X86_64(uint32(info)) {
-		case elf.R_X86_64_JMP_SLOT, elf.R_X86_64_GLOB_DAT:
-			name = symbolName(tab, names, info>>32)
-		}
-		if name != "" {
-			slots[slot] = name
-		}
-		if each != nil {
-			each(name)
-		}
-	})
-	return 3*len(str) + 1<<20
-}
-
-// entries yields r_offset and r_info of a section's relocations, in pieces of the section: Chromium's .rela.dyn has 26 MB.
-func entries(rela *elf.Section, each func(slot, info uint64)) {
-	const relaSize = 24 // Elf64_Rela: gABI chapter 4, "Relocation"
-	var piece [2048 * relaSize]byte
-	for r := rela.Open(); ; {
-		n, err := io.ReadFull(r, piece[:])
-		for list := piece[:n]; len(list) >= relaSize; list = list[relaSize:] {
-			each(binary.LittleEndian.Uint64(list), binary.LittleEndian.Uint64(list[8:]))
-		}
-		if err != nil {
-			return
-		}
-	}
 }
 
 // symbolName returns the name of symbol i, or "" if there is none.

@@ -44,7 +44,8 @@ func TestLongNames(t *testing.T) {
 		{name: ".text", Section64: elf.Section64{Type: uint32(elf.SHT_PROGBITS), Flags: 6, Addr: text}, data: make([]byte, 4096)},
 		{name: ".strtab", Section64: elf.Section64{Type: uint32(elf.SHT_STRTAB)}, data: bytes.Repeat([]byte("_"), 1<<20)},
 		{name: ".symtab", Section64: elf.Section64{Type: uint32(elf.SHT_SYMTAB), Link: 2, Entsize: symSize}, data: syms},
-		{name: ".rela.plt", Section64: elf.Section64{Type: uint32(elf.SHT_RELA), Flags: 2, Link: 3, Entsize: 24}, data: relocs},
+		{name: ".dynsym", Section64: elf.Section64{Type: uint32(elf.SHT_DYNSYM), Link: 2, Entsize: symSize}, data: syms},
+		{name: ".rela.plt", Section64: elf.Section64{Type: uint32(elf.SHT_RELA), Flags: 2, Link: 4, Entsize: 24}, data: relocs},
 		{name: ".plt", Section64: elf.Section64{Type: uint32(elf.SHT_PROGBITS), Flags: 6, Addr: 0x80000}, data: plt},
 	})
 	var before, after runtime.MemStats
@@ -66,7 +67,7 @@ type section struct {
 	data []byte
 }
 
-// elfWith returns an ELF file of sections, the first of which has number 1.
+// elfWith returns an ELF file of sections, the first of which has number 1. Those in memory without an address are at their offset.
 func elfWith(list []section) []byte {
 	list = append([]section{{}}, append(list, section{name: ".shstrtab", Section64: elf.Section64{Type: uint32(elf.SHT_STRTAB)}})...)
 	names := &list[len(list)-1].data
@@ -81,9 +82,14 @@ func elfWith(list []section) []byte {
 	for _, s := range list {
 		s.Off, s.Size = uint64(64+len(data)), uint64(len(s.data))
 		data = append(data, s.data...)
+		if s.Addr == 0 && s.Flags&uint64(elf.SHF_ALLOC) != 0 {
+			s.Addr = s.Off
+		}
 		headers, _ = binary.Append(headers, binary.LittleEndian, s.Section64)
 	}
 	h.Shoff = uint64(64 + len(data))
+	h.Phoff, h.Phnum = h.Shoff+uint64(len(headers)), 1
+	headers, _ = binary.Append(headers, binary.LittleEndian, elf.Prog64{Type: uint32(elf.PT_LOAD), Filesz: h.Shoff, Memsz: h.Shoff})
 	image, _ := binary.Append(nil, binary.LittleEndian, h)
 	return append(append(image, data...), headers...)
 }

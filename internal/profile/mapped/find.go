@@ -97,7 +97,7 @@ func (fs *Files) Find(p *Process, m *procfs.Mapping, made time.Time) Found {
 			continue
 		}
 		contents, known := fs.contents[versionOf(&st)]
-		if !known || !w.mapped && !sameNumbers(w.root+w.path, &st, m) {
+		if !known || !w.mapped && !sameNumbers(&st, m) {
 			f, err := w.open()
 			if err != nil {
 				continue
@@ -118,18 +118,16 @@ func (fs *Files) Find(p *Process, m *procfs.Mapping, made time.Time) Found {
 	return Found{}
 }
 
-// sameNumbers reports whether the file at a path has the device and inode of a mapping. Some file systems give stat another
-// device than they give mappings; there the inode counts. A mapping of unknown device has m.Device "".
-func sameNumbers(path string, st *syscall.Stat_t, m *procfs.Mapping) bool {
-	if st.Ino != m.Inode {
-		return false
-	}
-	if m.Device == "" || m.Device == procfs.Device(unix.Major(st.Dev), unix.Minor(st.Dev)) {
-		return true
-	}
+// sameNumbers reports whether a file has the device and inode of a mapping. A mapping of unknown device has m.Device "".
+func sameNumbers(st *syscall.Stat_t, m *procfs.Mapping) bool {
+	return st.Ino == m.Inode && (m.Device == "" || m.Device == procfs.Device(unix.Major(st.Dev), unix.Minor(st.Dev)))
+}
+
+// inodeCounts reports whether the file is in a file system that gives stat another device than it gives mappings.
+func inodeCounts(f *os.File) bool {
 	var fs unix.Statfs_t
 	const bcachefs = 0xca451a4e // fs/bcachefs/bcachefs_format.h
-	if unix.Statfs(path, &fs) != nil {
+	if unix.Fstatfs(int(f.Fd()), &fs) != nil {
 		return false
 	}
 	kind := uint32(fs.Type)
@@ -142,7 +140,7 @@ func (fs *Files) read(f *os.File, p *Process, m *procfs.Mapping, mapped bool) (s
 	if err := syscall.Fstat(int(f.Fd()), &st); err != nil {
 		return st, e, false
 	}
-	if !mapped && !sameNumbers(f.Name(), &st, m) && m.Compare(f, p.Read) != procfs.Equal {
+	if !mapped && !sameNumbers(&st, m) && !(st.Ino == m.Inode && inodeCounts(f)) && m.Compare(f, p.Read) != procfs.Equal {
 		return st, e, false
 	}
 	id, err := abi.BuildID(f)
