@@ -16,7 +16,7 @@ fi
 
 root=$dir/root
 mkdir -p "$root"/{bin,dev,proc,sys,tmp,root,etc}
-(cd .. && CGO_ENABLED=0 go build -o "$root/bin/ehasm" ./cmd/ehasm)
+(cd .. && CGO_ENABLED=0 go build -o "$root/bin/ehasm" ./cmd/ehasm && CGO_ENABLED=0 go test -c -o "$root/bin/bpfunwind" ./bpfunwind)
 gcc -g -O1 -fomit-frame-pointer -pthread -o "$root/bin/calls" probes/calls.c
 cp "$(command -v busybox)" "$root/bin/busybox"
 "$root/bin/busybox" --install -s "$root/bin" && find "$root/bin" -type l -exec ln -sf busybox {} \;

@@ -20,7 +20,7 @@ func stepTable(r *rand.Rand, ranges int) *dwarfcfa.Table {
 	known := map[dwarfcfa.Row]uint32{}
 	at := dwarfcfa.Addr(0x1000 + r.IntN(0x1000))
 	last := ^uint32(0)
-	dense, longer := r.IntN(3) == 0, []int{1, 1, 1, 3, 20, 50}[r.IntN(6)] // pages have up to 256 ranges
+	dense, longer := r.IntN(3) == 0, []int{1, 1, 1, 2, 3, 5, 20}[r.IntN(7)] // pages have up to 256 ranges
 	for range ranges {
 		if r.IntN(8) == 0 && !(dense && (longer == 1 || r.IntN(8) > 0)) {
 			at += dwarfcfa.Addr(1 + r.IntN(1<<r.IntN(12)))
@@ -38,7 +38,7 @@ func stepTable(r *rand.Rand, ranges int) *dwarfcfa.Table {
 		}
 		end := at + dwarfcfa.Addr(1+r.IntN(1<<r.IntN(9)))
 		if dense {
-			end = at + 1 + dwarfcfa.Addr(r.IntN(longer)/max(1, longer-1))
+			end = at + 1 + dwarfcfa.Addr(r.IntN(longer)*r.IntN(2))
 		}
 		if id == last {
 			t.Ranges[len(t.Ranges)-1].End = end

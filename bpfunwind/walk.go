@@ -177,6 +177,7 @@ func (w *walker) base(dst asm.Register) {
 // anew: to the end of its page, if the frame is close to those before.
 func (w *walker) window(local func(string) string) {
 	const close = 512
+	w.label(local("window"))
 	w.add(
 		load(asm.R2, asm.R9, byteSize, asm.Byte), asm.JGT.Imm(asm.R2, maxFast, "plain"),
 		load(asm.R3, asm.R6, stateWindow, asm.DWord), load(asm.R4, asm.R6, stateLength, asm.Word),

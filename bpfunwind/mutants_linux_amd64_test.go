@@ -1,0 +1,153 @@
+package bpfunwind
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/cilium/ebpf/asm"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/dwarfcfa"
+)
+
+// mutantsEnv asks for the long run: so many mutants of the program.
+const mutantsEnv = "BPFUNWIND_MUTANTS"
+
+// opposites are operations that are taken for each other.
+var opposites = map[asm.JumpOp]asm.JumpOp{asm.JEq: asm.JNE, asm.JNE: asm.JEq, asm.JGT: asm.JGE, asm.JGE: asm.JGT, asm.JLT: asm.JLE, asm.JLE: asm.JLT,
+	asm.JSLT: asm.JSGE}
+
+// mutate changes an instruction at random. It returns what it did, or "".
+func mutate(r *rand.Rand, list asm.Instructions, i int) string {
+	ins := &list[i]
+	before := fmt.Sprint(*ins)
+	class := ins.OpCode.Class()
+	switch change := r.IntN(5); {
+	case ins.IsFunctionReference() || ins.IsLoadFromMap() || ins.IsBuiltinCall():
+		return ""
+	case change == 0 && class.IsJump() && opposites[ins.OpCode.JumpOp()] != 0:
+		ins.OpCode = ins.OpCode.SetJumpOp(opposites[ins.OpCode.JumpOp()])
+	case change == 1 && (class == asm.ALU64Class || class.IsJump() || class == asm.StClass) && ins.OpCode.JumpOp() != asm.Exit:
+		ins.Constant += []int64{1, -1, 8, -8, 64}[r.IntN(5)]
+	case change == 2 && (class == asm.LdXClass || class == asm.StXClass || class == asm.StClass):
+		ins.Offset += []int16{8, -8, 4, -4, 1}[r.IntN(5)]
+	case change == 3 && (class == asm.LdXClass || class == asm.StXClass || class == asm.ALU64Class):
+		ins.Dst = asm.Register(r.IntN(10))
+	case change == 4 && class == asm.ALU64Class:
+		ins.OpCode = ins.OpCode.SetALUOp([]asm.ALUOp{asm.Add, asm.Sub, asm.And, asm.Or, asm.Mov, asm.LSh, asm.RSh}[r.IntN(7)])
+	case change == 4 && (class == asm.LdXClass || class == asm.StXClass || class == asm.StClass):
+		symbol := ins.Symbol()
+		*ins = asm.Mov.Reg(asm.R9, asm.R9)
+		if symbol != "" {
+			*ins = ins.WithSymbol(symbol)
+		}
+	default:
+		return ""
+	}
+	if after := fmt.Sprint(*ins); after != before {
+		return before + " -> " + after
+	}
+	return ""
+}
+
+// TestProgramMutants changes instructions of the program: what the kernel's verifier does not refuse, the walks beside Table.Step find, but
+// for changes that do no harm. See harmless.
+func TestProgramMutants(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	n, strict := 40, false
+	if v := os.Getenv(mutantsEnv); v != "" {
+		var err error
+		n, err = strconv.Atoi(v)
+		require.NoError(t, err)
+		strict = true // the short run may miss what few walks show
+	}
+	r := rand.New(rand.NewPCG(5, 6))
+	rigs := []*rig{newRig(t, 9, 1), newRig(t, 10, 5)}
+	real := realTables(t, "/lib/x86_64-linux-gnu/libc.so.6")
+	refused, found, harmless, walks := 0, 0, 0, 20000
+	if strict {
+		walks = 100000
+	}
+	for done := 0; done < n; {
+		seed := r.Uint64()
+		i := r.IntN(1 << 16)
+		what, differs, loaded := "", false, false
+		for _, g := range rigs { // of the same mutant
+			list := g.program()
+			if what = mutate(rand.New(rand.NewPCG(seed, 1)), list, i%len(list)); what == "" || g.load(list) != nil {
+				break
+			}
+			loaded = true
+			if differs = g.differs(t, real, walks); differs {
+				break
+			}
+		}
+		switch {
+		case what == "":
+			continue
+		case !loaded:
+			refused++
+		case differs:
+			found++
+		default:
+			harmless++
+			list := rigs[0].program()
+			what = fmt.Sprintf("%s+%s", where(list, i%len(list)), what)
+			t.Log(what)
+			assert.True(t, !strict || slices.ContainsFunc(noHarm, func(e *regexp.Regexp) bool { return e.MatchString(what) }), "accepted: %s", what)
+		}
+		done++
+	}
+	t.Logf("%d mutants: %d refused by the verifier, %d found, %d do no harm", n, refused, found, harmless)
+	assert.Greater(t, found, harmless)
+}
+
+// where returns an instruction's distance from the last label.
+func where(list asm.Instructions, i int) string {
+	for at := i; at >= 0; at-- {
+		if name := list[at].Symbol(); name != "" {
+			return fmt.Sprintf("%s+%d", name, i-at)
+		}
+	}
+	return fmt.Sprintf("start+%d", i)
+}
+
+// noHarm are changes that do not change what a walk finds.
+var noHarm = []*regexp.Regexp{
+	regexp.MustCompile(`<damaged>|<norow>`),                       // bounds for the verifier: tables that were proven stay within them
+	regexp.MustCompile(`^(window|refill|block|inside)\d|<plain>`), // when and how much of the stack is read
+	regexp.MustCompile(`<(regions64|regions512|entries)`),         // shortcuts to fewer steps of a search
+	regexp.MustCompile(`off: 5160 imm`),                           // Sample.Kept: any value but 0
+	regexp.MustCompile(`^found\d\+[0-3]\+|^frame1`),               // the second frame of a call, left to the next call
+	// Not part of this test: what the registers are before the walk, the clock, counts of lost samples, wakeups, changed regions.
+	regexp.MustCompile(`^(start|acquired|foreign|walked|changed|known|quiet|lost|late|step)\+|<frame0>`),
+}
+
+// differs takes so many walks, and reports whether one does not do what Table.Step does, or whether the counts are wrong.
+func (g *rig) differs(t *testing.T, real []*dwarfcfa.Table, walks int) bool {
+	for g.u.Read(0, func(*Sample) {}) != nil { // what another mutant left
+	}
+	clear(g.states)
+	require.NoError(t, g.u.maps.nested.Put(uint32(0), make([]uint64, g.u.maps.cpus)))
+	g.stats = Stats{}
+	for i := 0; i < walks/200; i++ {
+		g.use(t, g.tablesFor(t, real, i))
+		g.fill()
+		for range 200 {
+			if g.walk() != nil {
+				return true
+			}
+		}
+	}
+	stats, err := g.u.Stats()
+	require.NoError(t, err)
+	return stats != g.stats
+}
