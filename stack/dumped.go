@@ -5,8 +5,6 @@ package stack
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/ehasm/ehasm/internal/files/procfs"
 )
@@ -44,13 +42,8 @@ func dumpedNames(pid int32) map[int32]Thread {
 	names := make(map[int32]Thread)
 	tids, _ := procfs.Threads(pid) // none, if it has ended
 	for _, tid := range tids {
-		s := readStatus(pid, tid)
-		ids := strings.Fields(s["NSpid"])
-		if len(ids) == 0 {
-			continue
-		}
-		if own, err := strconv.ParseInt(ids[len(ids)-1], 10, 32); err == nil {
-			names[int32(own)] = Thread{TID: tid, Comm: s["Name"]}
+		if s := procfs.Status(tid); len(s) > 0 {
+			names[procfs.OwnPID(tid)] = Thread{TID: tid, Comm: s["Name"]}
 		}
 	}
 	return names

@@ -17,21 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// status is what /proc/PID/task/TID/status says: proc_pid_status(5).
-type status map[string]string
-
-// readStatus returns the fields of a thread; none if it has ended.
-func readStatus(pid, tid int32) status {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid)) // no file, no fields
-	s := make(status)
-	for line := range bytes.Lines(b) {
-		if key, value, ok := strings.Cut(string(line), ":"); ok {
-			s[key] = strings.TrimSpace(value)
-		}
-	}
-	return s
-}
-
 // ended is the state of a thread that its parent has not waited for yet.
 const ended = "has ended"
 
@@ -153,7 +138,7 @@ func refused(pid, tid int32, err error) error {
 	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
 		return fmt.Errorf("ptrace of thread %d: %w", tid, err)
 	}
-	s := readStatus(pid, tid)
+	s := procfs.Status(tid)
 	var reason, remedy string
 	scope := "0"
 	if b, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope"); err == nil {
@@ -163,7 +148,7 @@ func refused(pid, tid int32, err error) error {
 	switch tracer := s["TracerPid"]; {
 	case tracer != "" && tracer != "0":
 		n, _ := strconv.Atoi(tracer) // the thread that traces
-		by := readStatus(int32(n), int32(n))
+		by := procfs.Status(int32(n))
 		reason = fmt.Sprintf("process %s (%s) traces it", cmp.Or(by["Tgid"], tracer), output.Text(by["Name"]))
 		remedy = "end that debugger or strace first"
 	case scope == "3":

@@ -98,7 +98,7 @@ static struct ehr_private *map_own(void)
     struct ehr_private *own = ehu_map_(sizeof *own);
     if (!own || madvise(own, sizeof *own, MADV_WIPEONFORK) == 0)
         return own;
-    ehu_unmap_(own, sizeof *own);
+    munmap(own, sizeof *own);
     return NULL;
 }
 

@@ -79,7 +79,6 @@ void ehu_search_(const struct ehu_wanted *wanted, bool secure, bool (*take)(cons
  * the program's profiler may count.
  */
 void *ehu_map_(size_t size);
-void ehu_unmap_(void *memory, size_t size);
 
 /* ------------------------------------------------------------------------------- lock.c */
 

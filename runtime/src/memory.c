@@ -11,4 +11,3 @@ void *ehu_map_(size_t size)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-void ehu_unmap_(void *memory, size_t size) { munmap(memory, size); }

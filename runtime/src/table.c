@@ -30,7 +30,7 @@ static bool ready, secure;      /* secure: see ehu_secure_ */
 static uid_t self;              /* whose files are trusted, besides root's */
 static struct ehu_elf *elfs;       /* the mapped ones */
 static struct ehu_table *retired;  /* replaced, and perhaps still read */
-static struct ehu_table *spare;    /* freed, to be used again, if ehu_quiet_: dlopen does not unmap */
+static struct ehu_table *spare;    /* freed, to be used again: dlopen does not unmap */
 
 /*
  * A child of fork may get the lock that a thread had which it does not have. It does not
@@ -163,8 +163,6 @@ static void *place(char **next, size_t n, size_t size)
 /* room returns memory for a table, and perhaps a larger size. */
 static void *room(size_t *size)
 {
-    if (!ehu_quiet_)
-        return ehu_map_(*size);
     for (struct ehu_table **link = &spare; *link; link = &(*link)->next) {
         struct ehu_table *t = *link;
         if (t->size < *size)
@@ -283,10 +281,6 @@ static void free_table(struct ehu_table *t)
         if (*link) /* else it is from before a fork: see abandon */
             *link = elf->next;
         ehu_unload_(elf);
-    }
-    if (!ehu_quiet_) {
-        ehu_unmap_(t, t->size);
-        return;
     }
     t->next = spare;
     spare = t;

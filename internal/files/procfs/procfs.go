@@ -161,19 +161,26 @@ func listNumbers(dir string) ([]int32, error) {
 	return list, err
 }
 
-// OwnPID returns the number of a process in its own PID namespace: NSpid of proc_pid_status(5). If that is not known, it is
-// pid.
-func OwnPID(pid int32) int32 {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+// Status returns the fields of a process or thread, by their names; none if it has ended: proc_pid_status(5).
+func Status(id int32) map[string]string {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", id)) // no file, no fields
+	fields := make(map[string]string)
 	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			list := strings.Fields(rest)
-			if n, err := strconv.ParseInt(list[max(0, len(list)-1)], 10, 32); err == nil {
-				return int32(n)
-			}
+		if key, value, ok := strings.Cut(line, ":"); ok {
+			fields[key] = strings.TrimSpace(value)
 		}
 	}
-	return pid
+	return fields
+}
+
+// OwnPID returns the number of a process or thread in its own PID namespace. If that is not known, it is id.
+func OwnPID(id int32) int32 {
+	list := strings.Fields(Status(id)["NSpid"])
+	n, err := strconv.ParseInt(append([]string{""}, list...)[len(list)], 10, 32)
+	if err != nil {
+		return id
+	}
+	return int32(n)
 }
 
 // Namespace returns the inode number of a process's namespace of a kind, such as "pid"; 0: it is not known.

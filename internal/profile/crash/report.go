@@ -8,14 +8,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/files/output"
+	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/internal/profile/stacks"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
@@ -56,14 +54,9 @@ func describe(t *stack.Target, user int, core *stack.Core, live *stack.Live) *cr
 
 // userOf returns the real user of a thread, or -1.
 func userOf(tid int32) int {
-	// The first of four numbers: real, effective, saved, file system.
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
-	_, rest, _ := strings.Cut(string(b), "\nUid:\t")
-	id, _, _ := strings.Cut(rest, "\t")
-	if n, err := strconv.Atoi(id); err == nil {
-		return n
-	}
-	return -1
+	n := -1
+	fmt.Sscan(procfs.Status(tid)["Uid"], &n) // the first of four: real, effective, saved, file system
+	return n
 }
 
 // name returns the name of a report's file. It must match reportName.

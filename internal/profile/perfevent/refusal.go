@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ehasm/ehasm/internal/files/procfs"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -56,9 +58,7 @@ func thisHost() host {
 	if b, err := os.ReadFile("/proc/sys/kernel/perf_event_max_sample_rate"); err == nil {
 		h.maxRate = strings.TrimSpace(string(b))
 	}
-	if b, err := os.ReadFile("/proc/self/status"); err == nil {
-		h.seccomp = strings.Contains(string(b), "\nSeccomp:\t2\n")
-	}
+	h.seccomp = procfs.Status(int32(os.Getpid()))["Seccomp"] == "2"
 	return h
 }
 

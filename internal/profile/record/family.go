@@ -3,57 +3,31 @@
 package record
 
 import (
-	"github.com/ehasm/ehasm/internal/files/procfs"
-
 	"fmt"
-	"maps"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
+
+	"github.com/ehasm/ehasm/internal/files/procfs"
 
 	"golang.org/x/sys/unix"
 )
 
 // childrenOf returns the processes that come from others by fork and run now, in ascending order, without those named.
 // Processes forked while it looks are met in another round.
-func childrenOf(pids []int) []int {
-	named := make(map[int]bool)
-	for _, pid := range pids {
-		named[pid] = true
+func childrenOf(pids []int) (list []int) {
+	named := make([]int32, len(pids))
+	for i, pid := range pids {
+		named[i] = int32(pid)
 	}
-	found := make(map[int]bool)
-	for n := -1; n != len(found); {
-		n = len(found)
-		for todo := slices.AppendSeq(slices.Clone(pids), maps.Keys(found)); len(todo) > 0; todo = todo[1:] {
-			for _, child := range listChildren(todo[0]) {
-				if !named[child] && !found[child] {
-					found[child] = true
-					todo = append(todo, child)
-				}
+	for n := -1; n != len(list); {
+		n, list = len(list), nil
+		all, _ := procfs.All() // without /proc, none
+		for _, pid := range procfs.WithChildren(all, named) {
+			if !slices.Contains(named, pid) {
+				list = append(list, int(pid))
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(found))
-}
-
-// listChildren returns the children of a process, none if it has ended: proc_pid_task_tid_children(5).
-func listChildren(pid int) (list []int) {
-	threads, err := procfs.Threads(int32(pid))
-	if err != nil {
-		return nil
-	}
-	for _, tid := range threads {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, tid))
-		if err != nil {
-			continue
-		}
-		for _, field := range strings.Fields(string(b)) {
-			if child, err := strconv.Atoi(field); err == nil {
-				list = append(list, child)
-			}
-		}
-	}
+	slices.Sort(list)
 	return list
 }
 

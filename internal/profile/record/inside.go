@@ -60,11 +60,8 @@ func NewInside(opt InsideOptions) (*Inside, error) {
 // Environ returns the environment variable that tells the library in a program where
 // the memory is.
 func (in *Inside) Environ() string {
-	status, _ := os.ReadFile("/proc/self/status")
-	_, filters, _ := strings.Cut(string(status), "\nSeccomp_filters:\t")
-	filters, _, _ = strings.Cut(filters, "\n")
-	n, _ := strconv.ParseUint(filters, 10, 32)
-	return fmt.Sprintf("EHASM_RECORD=%s:%x:%x", in.region.path(), in.region.token, n)
+	filters, _ := strconv.ParseUint(procfs.Status(int32(os.Getpid()))["Seccomp_filters"], 10, 32)
+	return fmt.Sprintf("EHASM_RECORD=%s:%x:%x", in.region.path(), in.region.token, filters)
 }
 
 // Stop makes the programs take no more samples. They still count when sampled objects are

@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 
 	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/host"
+	"github.com/ehasm/ehasm/internal/files/procfs"
 
 	"golang.org/x/sys/unix"
 )
@@ -96,13 +95,6 @@ func waitFor(pids []int, ended chan<- struct{}) error {
 
 // processOf returns the process of a thread. If there is none, that is id itself.
 func processOf(id int) int {
-	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", id))
-	for line := range strings.Lines(string(status)) {
-		if v, ok := strings.CutPrefix(line, "Tgid:"); ok {
-			if pid, err := strconv.Atoi(strings.TrimSpace(v)); err == nil {
-				return pid
-			}
-		}
-	}
+	fmt.Sscan(procfs.Status(int32(id))["Tgid"], &id)
 	return id
 }

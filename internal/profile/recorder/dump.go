@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/ehasm/ehasm/internal/files/procfs"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -21,20 +23,9 @@ func Dump(pid int) error {
 		return err
 	}
 	defer unix.Close(fd)
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return err
-	}
-	caught := uint64(0)
-	ours := false
-	for line := range strings.Lines(string(status)) {
-		if v, ok := strings.CutPrefix(line, "SigCgt:"); ok {
-			caught, _ = strconv.ParseUint(strings.TrimSpace(v), 16, 64)
-		}
-		if v, ok := strings.CutPrefix(line, "Name:"); ok {
-			ours = strings.HasPrefix(strings.TrimSpace(v), "ehasm")
-		}
-	}
+	status := procfs.Status(int32(pid))
+	caught, _ := strconv.ParseUint(status["SigCgt"], 16, 64)
+	ours := strings.HasPrefix(status["Name"], "ehasm")
 	args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if !ours || caught>>(syscall.SIGUSR2-1)&1 == 0 || !strings.Contains(string(args), "--flight") {
 		return errors.New("not an agent with --flight")
