@@ -10,6 +10,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/ehasm/ehasm/internal/analysis/x86"
 	"github.com/ehasm/ehasm/internal/files/elffile"
 )
 
@@ -222,33 +223,27 @@ func (img *Image) relocate(r elffile.Reloc, dyn []elf.Symbol) {
 	}
 }
 
-// plts finds the PLT entries of functions that never return, or that return only sometimes.
+// plts finds the PLT entries of functions that never return, or that return only sometimes. An entry ends with a jump.
 func (img *Image) plts() {
 	for _, s := range img.sections {
 		if !strings.HasPrefix(s.name, ".plt") {
 			continue
 		}
-		for a := s.lo; a+6 <= s.hi; a++ {
-			b := img.Code(a)
-			if len(b) < 6 {
+		var in x86.Inst
+		for pc, start := s.lo, s.lo; pc < s.hi; {
+			if x86.Decode(img.Code(pc), &in) != nil {
 				break
 			}
-			if b[0] == 0xff && b[1] == 0x25 {
-				t := a + 6 + uint64(int64(int32(binary.LittleEndian.Uint32(b[2:]))))
-				mark := func(m map[uint64]bool) {
-					m[a] = true
-					m[s.lo+(a-s.lo)&^15] = true
-					if s.name == ".plt.got" {
-						m[a&^7] = true
-					}
+			next := pc + uint64(in.Len)
+			if in.Op == x86.OpJMP || pc == start && padding(&in) {
+				if a, ok := in.MemAddr(pc); ok && img.noRetGOT[a] {
+					img.noReturn[start] = true
+				} else if ok && img.exitsGOT[a] {
+					img.exitsIf[start] = true
 				}
-				if img.noRetGOT[t] {
-					mark(img.noReturn)
-				}
-				if img.exitsGOT[t] {
-					mark(img.exitsIf)
-				}
+				start = next
 			}
+			pc = next
 		}
 	}
 }
