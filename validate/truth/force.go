@@ -37,14 +37,18 @@ type forced struct {
 	entries []uint64             // link-time addresses, ascending
 	sites   []codeflow.Site      // calls with landing pads, ascending
 	insts   map[uint64]*x86.Inst // by link-time address; nil: none
+	found   []shown              // findings of check
+	about   map[uint64][]*shown  // of them, those about a pc that ran
+	only    bool                 // functions with errors and warnings are started, no others
 	back    map[uint64]bool      // functions that have returned
 }
 
 // activation is a call that has not returned.
 type activation struct {
 	frame
-	pc     uint64  // link-time address of what is called
-	claims []claim // about its frame
+	pc     uint64   // link-time address of what is called
+	claims []claim  // about its frame
+	right  []uint64 // where the row of a finding was right
 }
 
 // claim is a wrong row. It counts if the function then returns as it should: a store through a wild pointer or past an
@@ -66,11 +70,11 @@ type attempt struct {
 }
 
 // force starts the functions of files.
-func force(paths []string, opt options, seed uint64, times int) (*report, error) {
+func force(paths []string, opt options, seed uint64, times int, only bool) (*report, error) {
 	began := time.Now()
 	r := &report{Command: paths, Forced: &forcedReport{}}
 	for _, path := range paths {
-		f := &forced{forcedReport: r.Forced, rng: rand.New(rand.NewPCG(seed, 0)),
+		f := &forced{forcedReport: r.Forced, only: only, rng: rand.New(rand.NewPCG(seed, 0)),
 			insts: map[uint64]*x86.Inst{}, back: map[uint64]bool{}}
 		s := &space{source: madeTables(f.look), objects: map[string]*object{}}
 		var err error
@@ -84,6 +88,7 @@ func force(paths []string, opt options, seed uint64, times int) (*report, error)
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		r.add(s)
+		f.judge(r)
 		r.Steps, r.Judged = r.Steps+f.o.steps, r.Judged+f.o.steps
 		r.Forced.Functions += len(f.entries)
 	}
@@ -104,6 +109,7 @@ func (f *forced) look(o *dwarfcfa.Object, made *synth.Result) {
 				f.sites = append(f.sites, g.Sites...)
 			}
 		}
+		f.check(subject)
 	}
 }
 
@@ -114,6 +120,9 @@ func (f *forced) all(times, steps int, limit time.Duration) error {
 		for _, i := range f.rng.Perm(len(f.entries)) {
 			if f.o.steps >= steps || limit > 0 && time.Since(began) > limit {
 				return nil
+			}
+			if f.only && !f.questioned(i) {
+				continue
 			}
 			if f.c.err != nil || runs%freshRun == 0 {
 				if err := f.c.start(f.rng); err != nil {
@@ -200,6 +209,9 @@ func (q *attempt) compare(pc uint64) {
 			top.claims = append(top.claims, claim{i, pc, v, text()})
 		default:
 			q.o.sums[i].steps[v]++
+			if i == 0 && v == right && q.claimed(pc) != nil {
+				top.right = append(top.right, pc)
+			}
 		}
 	}
 }
@@ -241,6 +253,7 @@ func (q *attempt) execute(pc uint64, in *x86.Inst) bool {
 	case kind == call:
 		return len(q.calls) <= runDepth
 	case kind == ret:
+		q.rets(pc, &before)
 		return q.leaves()
 	case kind == indirectJump:
 		return q.leads(pc, to)
@@ -312,9 +325,16 @@ func (q *attempt) leaves() bool {
 		return false
 	case newFrame(0, 0, &now).regs != top.regs:
 		q.Odd++
+		q.unrestored(top)
 		return false
 	}
+	for _, pc := range top.right {
+		q.note(pc, right, "")
+	}
 	for _, c := range top.claims {
+		if c.table == 0 {
+			q.note(c.pc, c.verdict, c.text)
+		}
 		s := &q.o.sums[c.table]
 		s.steps[c.verdict]++
 		s.addWrong(c.pc, c.verdict, func() string { return c.text })

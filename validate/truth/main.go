@@ -46,6 +46,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	asJSON := fs.Bool("json", false, "write the result as JSON, with all wrong instructions")
 	forced := fs.Bool("force", false, "the arguments are ELF files: start their functions with any registers")
 	seed := fs.Uint64("seed", 1, "of --force: what registers and memory hold")
+	only := fs.Bool("findings", false, "of --force: start the functions in which check finds errors and warnings")
 	times := fs.Int("times", 4, "of --force: runs of a function")
 	made := fs.Bool("made", false, "compare rows made from the code alone, too")
 	sums := fs.Bool("sum", false, "sum up the results of --json in the files that are the arguments")
@@ -89,7 +90,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	var r *report
 	var err error
 	if *forced {
-		r, err = force(fs.Args(), opt, *seed, *times)
+		r, err = force(fs.Args(), opt, *seed, *times, *only)
 	} else {
 		var t *tracer
 		if t, err = follow(fs.Args(), opt); err == nil {

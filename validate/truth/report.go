@@ -41,6 +41,8 @@ type objectReport struct {
 	Steps  int           `json:"steps"` // compared in it
 	PCs    int           `json:"pcs"`   // distinct link-time addresses
 	Tables []tableReport `json:"tables"`
+	// Findings are those of check in what ran, with --force.
+	Findings []findingReport `json:"findings,omitempty"`
 }
 
 // tableReport holds the results of one table on the file.
@@ -59,6 +61,7 @@ type wrongReport struct {
 	Verdict string `json:"verdict"`
 	Steps   int    `json:"steps"`
 	Text    string `json:"text"`
+	Finding string `json:"finding,omitempty"` // of check that names it, with --force: severity and class
 }
 
 // newReport returns the results of a tracer.
@@ -88,7 +91,7 @@ func (r *report) add(s *space) {
 			}
 			for _, pc := range slices.Sorted(maps.Keys(sum.wrong)) {
 				w := sum.wrong[pc]
-				tr.Wrong = append(tr.Wrong, wrongReport{pc, o.place(pc), w.verdict.String(), w.steps, w.text})
+				tr.Wrong = append(tr.Wrong, wrongReport{pc, o.place(pc), w.verdict.String(), w.steps, w.text, ""})
 			}
 			for _, pc := range slices.Sorted(maps.Keys(sum.unknown)) {
 				tr.NoRow = append(tr.NoRow, wrongReport{PC: pc, Place: o.place(pc), Verdict: noRow.String(),

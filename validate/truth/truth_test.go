@@ -67,6 +67,11 @@ func TestForce(t *testing.T) {
 		"wrong_slot+0x1": "wrong register", "wrong_slot+0x3": "wrong register", "wrong_slot+0x6": "wrong register",
 		"wrong_cfa+0xd": "wrong CFA", "wrong_cfa+0xf": "wrong CFA", "wrong_path+0x7": "wrong register",
 	}, found)
+	for _, f := range o.Findings {
+		assert.Greater(t, f.Wrong, f.Right, f.Place)
+	}
+	assert.Len(t, o.Findings, 3)
+	assert.Equal(t, "error table", o.Tables[0].Wrong[0].Finding)
 	assert.Empty(t, o.Tables[1].Wrong, "made rows")
 	assert.Equal(t, 7, r.Forced.Functions, "the PLT's entry, too")
 	assert.Greater(t, r.Forced.Returned, 800)
