@@ -34,7 +34,7 @@ func classTable() (t [x86.NumOps]class) {
 		classLea:     {x86.OpLEA},
 		classPush:    {x86.OpPUSH},
 		classPop:     {x86.OpPOP},
-		classRare:    {x86.OpPUSHF, x86.OpPOPF, x86.OpLEAVE, x86.OpENTER, x86.OpINC, x86.OpDEC, x86.OpAND, x86.OpXCHG},
+		classRare:    {x86.OpPUSHF, x86.OpPOPF, x86.OpLEAVE, x86.OpENTER, x86.OpINC, x86.OpDEC, x86.OpAND, x86.OpXCHG, x86.OpPUSH2, x86.OpPOP2},
 		classCall:    {x86.OpCALL},
 		classBranch:  {x86.OpJCC, x86.OpLOOP, x86.OpLOOPE, x86.OpLOOPNE, x86.OpJRCXZ},
 		classXBegin:  {x86.OpXBEGIN},

@@ -26,6 +26,12 @@ func (f *flow) callNever(pc uint64, in *x86.Inst) bool {
 	return false
 }
 
+// jumpsByCall reports whether the call at pc is a jump inside its function.
+func (f *flow) jumpsByCall(p *part, pc uint64, in *x86.Inst) bool {
+	t := in.Target(pc)
+	return in.Args[0].Kind == x86.KRel && t > p.fn.Lo && t < p.fn.Hi && f.p.img.replacesReturn(t)
+}
+
 // helperFollows reports whether calls lead to next, the address behind a call, and the code there returns to its caller:
 // the call does not come back, since it would return with what belongs to the frame of the code before it.
 func (f *flow) helperFollows(next uint64) bool {
@@ -95,6 +101,10 @@ func (f *flow) run(pc uint64) {
 			f.ins = f.ins[:len(f.ins)-1]
 			return
 		}
+		if in.Args[0].Kind == x86.KRel {
+			t := in.Target(pc)
+			in.Imm += int64(f.p.img.through(t) - t)
+		}
 		f.pcs = append(f.pcs, pc)
 		f.instAt[int(pc-lo)+p.off] = int32(len(f.ins))
 		switch classes[in.Op] {
@@ -111,6 +121,10 @@ func (f *flow) run(pc uint64) {
 		case classCall:
 			if s := p.site(pc); s != nil {
 				f.target(s.Pad)
+			}
+			if f.jumpsByCall(p, pc, in) {
+				f.target(in.Target(pc))
+				return
 			}
 			if f.callNever(pc, in) {
 				return

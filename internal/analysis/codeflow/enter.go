@@ -365,11 +365,14 @@ func (f *flow) settle() {
 	f.interpret()
 }
 
+// jumpedOver is how many bytes of data a function may begin with: Go's marks of its libraries have 29.
+const jumpedOver = 64
+
 // isData reports whether the unreached bytes at pos are data: decoded as code, they jump or run into the middle of a reached
 // instruction, or are invalid; or the function begins with a jump over them, as over clang's types of -fsanitize=function.
 func (f *flow) isData(p *part, pos uint64) bool {
 	if k, ok := f.before(p, pos); ok && f.ins[k].Op == x86.OpJMP && f.ins[k].Args[0].Kind == x86.KRel && f.pcs[k] <= p.fn.Lo+4 {
-		if t := f.ins[k].Target(f.pcs[k]); t > pos && t <= pos+16 {
+		if t := f.ins[k].Target(f.pcs[k]); t > pos && t <= pos+jumpedOver {
 			return true
 		}
 	}

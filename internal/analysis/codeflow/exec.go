@@ -1,6 +1,10 @@
 package codeflow
 
-import "github.com/ehasm/ehasm/internal/analysis/x86"
+import (
+	"slices"
+
+	"github.com/ehasm/ehasm/internal/analysis/x86"
+)
 
 const (
 	rsp = uint8(x86.RSP)
@@ -93,6 +97,17 @@ func (f *flow) rare(pc uint64, in *x86.Inst, s *State) {
 		return
 	case x86.OpPOPF:
 		s.move(int32(in.OpSize))
+		return
+	case x86.OpPUSH2: // the first operand goes to the higher word
+		s.push(8, s.Regs[a.Reg])
+		s.push(8, s.Regs[b.Reg])
+		return
+	case x86.OpPOP2:
+		for _, h := range []uint8{a.Reg, b.Reg} {
+			v := s.top()
+			s.move(8)
+			s.Regs[h] = v
+		}
 		return
 	case x86.OpLEAVE:
 		s.leave(int32(in.OpSize))
@@ -369,8 +384,23 @@ func (img *Image) TakesAddress(next uint64) bool {
 		in.Op == x86.OpCALL && in.Args[0].Kind == x86.KRel && in.Imm == 0 // fills the processor's stack of returns
 }
 
+// ends reports whether a part of the group ends at t: another function begins there.
+func (f *flow) ends(t uint64) bool {
+	return slices.ContainsFunc(f.parts, func(p part) bool { return p.fn.Hi == t })
+}
+
+// replacesReturn reports whether the code at t begins by writing over the address that a call has pushed, or by dropping it: a
+// call there, in the same function, is a jump, as in a retpoline, behind which only a trap for speculation lies.
+func (img *Image) replacesReturn(t uint64) bool {
+	var in x86.Inst
+	if x86.Decode(img.Code(t), &in) != nil || in.Mem.Base != x86.RSP || in.Mem.Index != x86.None {
+		return false
+	}
+	return in.Op == x86.OpMOV && in.MemWrite && in.Mem.Disp == 0 || in.Op == x86.OpLEA && in.Writes>>rsp&1 != 0 && in.Mem.Disp >= 8
+}
+
 func (f *flow) call(pc uint64, in *x86.Inst, s *State) {
-	if in.Args[0].Kind == x86.KRel && in.Imm == 0 && f.p.img.TakesAddress(in.Target(pc)) {
+	if t := in.Target(pc); in.Args[0].Kind == x86.KRel && in.Imm == 0 && f.p.img.TakesAddress(t) && !f.ends(t) {
 		s.push(8, Value{})
 		return
 	}

@@ -267,6 +267,11 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 			f.rare(pc, in, s)
 		// An exception leaves the call with its arguments still pushed, so the pad's state is that after the call.
 		case classCall:
+			if f.jumpsByCall(p, pc, in) {
+				s.push(8, Value{})
+				f.edge(p, in.Target(pc), s, basis, edgeJump, ph, soft)
+				return
+			}
 			never := f.callNever(pc, in)
 			f.call(pc, in, s)
 			if c := p.site(pc); c != nil && (ph == propagate || ph == handOver && !soft) {

@@ -28,6 +28,9 @@ type Image struct {
 	gotNames map[uint64]string // symbols whose address a word of data gets
 	noReturn map[uint64]bool   // functions that never return, by name
 	noRetGOT map[uint64]bool   // words that get the address of one
+	gotOwn   map[uint64]uint64 // functions of the file whose address a word gets by name, by word
+	own      map[uint64]uint64 // the same by PLT entry
+	ownHi    uint64            // the PLTs with them lie below it
 	exitsIf  map[uint64]bool   // PLT entries of functions that end the process if their first argument is not 0
 	exitsGOT map[uint64]bool   // words that get the address of one
 	symbols  []Symbol
@@ -76,7 +79,7 @@ func NewImage(r io.ReaderAt) (img *Image, err error) {
 	if err != nil {
 		return nil, err
 	}
-	img = &Image{starts: map[uint64]bool{}, exported: map[uint64]bool{}, parts: map[uint64]bool{}, relText: map[uint64]bool{}, gotNames: map[uint64]string{}, noReturn: map[uint64]bool{}, noRetGOT: map[uint64]bool{}, exitsIf: map[uint64]bool{}, exitsGOT: map[uint64]bool{}, entry: f.Entry, lo: ^uint64(0)}
+	img = &Image{starts: map[uint64]bool{}, exported: map[uint64]bool{}, parts: map[uint64]bool{}, relText: map[uint64]bool{}, gotNames: map[uint64]string{}, noReturn: map[uint64]bool{}, noRetGOT: map[uint64]bool{}, gotOwn: map[uint64]uint64{}, own: map[uint64]uint64{}, exitsIf: map[uint64]bool{}, exitsGOT: map[uint64]bool{}, entry: f.Entry, lo: ^uint64(0)}
 	if err := img.load(f, r); err != nil {
 		return nil, err
 	}
@@ -201,6 +204,8 @@ func (img *Image) relocate(r elffile.Reloc, dyn []elf.Symbol) {
 		name := dyn[sym-1].Name
 		if neverReturns(name) {
 			img.noRetGOT[r.Addr] = true
+		} else if (r.Type == elf.R_X86_64_JMP_SLOT || r.Type == elf.R_X86_64_GLOB_DAT) && img.starts[dyn[sym-1].Value] {
+			img.gotOwn[r.Addr] = dyn[sym-1].Value
 		}
 		if name == "error" || name == "error_at_line" {
 			img.exitsGOT[r.Addr] = true
@@ -223,7 +228,8 @@ func (img *Image) relocate(r elffile.Reloc, dyn []elf.Symbol) {
 	}
 }
 
-// plts finds the PLT entries of functions that never return, or that return only sometimes. An entry ends with a jump.
+// plts finds the PLT entries of functions that never return, or that return only sometimes, and of those in the file. An entry
+// ends with a jump.
 func (img *Image) plts() {
 	for _, s := range img.sections {
 		if !strings.HasPrefix(s.name, ".plt") {
@@ -236,16 +242,29 @@ func (img *Image) plts() {
 			}
 			next := pc + uint64(in.Len)
 			if in.Op == x86.OpJMP || pc == start && padding(&in) {
-				if a, ok := in.MemAddr(pc); ok && img.noRetGOT[a] {
+				a, _ := in.MemAddr(pc)
+				if img.noRetGOT[a] {
 					img.noReturn[start] = true
-				} else if ok && img.exitsGOT[a] {
+				} else if img.exitsGOT[a] {
 					img.exitsIf[start] = true
+				} else if to := img.gotOwn[a]; to != 0 {
+					img.own[start], img.ownHi = to, max(img.ownHi, next)
 				}
 				start = next
 			}
 			pc = next
 		}
 	}
+}
+
+// through returns where a jump or call to t goes: through a PLT, to the function of the file that the loader is likely to choose.
+func (img *Image) through(t uint64) uint64 {
+	if t < img.ownHi {
+		if to := img.own[t]; to != 0 {
+			return to
+		}
+	}
+	return t
 }
 
 // Code returns the bytes from a on of the executable segment that holds a, or
@@ -376,6 +395,17 @@ func (img *Image) Starts(yield func(addr uint64)) {
 	if img.Code(img.entry) != nil {
 		yield(img.entry)
 	}
+}
+
+// StartsWithin returns the addresses in (lo, hi) at which symbols say that functions begin, ascending.
+func (img *Image) StartsWithin(lo, hi uint64) (list []uint64) {
+	i := sort.Search(len(img.symbols), func(i int) bool { return img.symbols[i].Addr > lo })
+	for ; i < len(img.symbols) && img.symbols[i].Addr < hi; i++ {
+		if a := img.symbols[i].Addr; img.starts[a] && (len(list) == 0 || list[len(list)-1] != a) {
+			list = append(list, a)
+		}
+	}
+	return list
 }
 
 // NeverReturns reports whether the function at addr, or the one that a PLT entry there leads to, never returns, judging

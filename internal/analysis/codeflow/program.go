@@ -213,11 +213,12 @@ func (f *flow) sweep(fn *Function) (sm summary) {
 				sm.ret = true
 				break
 			}
-			if t := in.Target(pc); t < fn.Lo || t >= fn.Hi {
+			if t := p.img.through(in.Target(pc)); t < fn.Lo || t >= fn.Hi {
 				outs = append(outs, t)
 			}
 		case x86.OpCALL:
-			if t := in.Target(pc); in.Rel && (in.Dist != 0 || !p.img.TakesAddress(t)) {
+			t := p.img.through(in.Target(pc))
+			if in.Rel && (in.Dist != 0 || t == fn.Hi || !p.img.TakesAddress(t)) && !(t > fn.Lo && t < fn.Hi && p.img.replacesReturn(t)) {
 				p.called.set(t)
 				calls = append(calls, t)
 				sm.endCall = t

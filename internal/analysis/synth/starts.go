@@ -173,7 +173,7 @@ func (s *startSet) sweep(g span, described bool) {
 		switch in.Op {
 		case x86.OpCALL:
 			switch {
-			case in.Dist == 0 && s.img.TakesAddress(t):
+			case in.Dist == 0 && t < g.hi && s.img.TakesAddress(t):
 			case s.inGap(t):
 				s.call(t)
 			default:

@@ -193,6 +193,20 @@ func (s *state) opcode() (int, error) {
 			return 0, ErrInvalid
 		}
 		return (base+int(in.Map))<<8 | int(c[3]), nil
+	// APX's REX2 is REX with the map, if it chooses none of the newer registers. In some rows of the maps it means something else.
+	case op == 0xd5:
+		if len(c) < 3 {
+			return 0, ErrTruncated
+		}
+		v := c[1]
+		other := [2]uint16{0x4490, 0x0108}[v>>7] // rows
+		if in.Rex != 0 || v&0x70 != 0 || other>>(c[2]>>4)&1 != 0 || v < 0x80 && c[2] == 0x0f {
+			return 0, ErrInvalid
+		}
+		in.Rex, in.W, in.Map, in.Opcode = 0x40|v&15, v&8 != 0, v>>7, c[2]
+		s.r, s.x, s.b = v<<1&8, v<<2&8, v<<3&8
+		s.pos += 3
+		return int(in.Map)<<8 | int(in.Opcode), nil
 	// EVEX: four bytes, then the opcode.
 	case op == 0x62:
 		if err := vector(5, EncEVEX); err != nil {
@@ -206,8 +220,9 @@ func (s *state) opcode() (int, error) {
 		// L'L is the length; b asks for broadcast or rounding.
 		in.L, in.Broadcast = x>>5&3, x&0x10 != 0
 		in.Map, in.Opcode = v&7, c[4]
-		// Fixed bits, and maps that are not decoded: APX uses some of them.
-		if v&8 != 0 || w&4 == 0 || in.Map == 0 || in.Map == 4 || in.Map == 7 {
+		// Fixed bits, and what is not decoded: of APX all but push2 and pop2 of the older registers.
+		apx := in.Map == 4 && (c[4]|0x70 != 0xff || !in.Broadcast || s.vHi != 0)
+		if v&8 != 0 || w&4 == 0 || in.Map == 0 || apx || in.Map == 7 {
 			return 0, ErrInvalid
 		}
 		return (6+int(in.Map))<<8 | int(c[4]), nil
@@ -248,7 +263,7 @@ func (s *state) body(slot int) error {
 	}
 	// One-byte opcodes without a form are invalid, and so are 0f opcodes that have no form at all.
 	if f == nil {
-		if in.Enc == EncLegacy && (in.Map == 0 || in.Map == 1 && sp.n == 0) {
+		if in.Enc == EncLegacy && (in.Map == 0 || in.Map == 1 && sp.n == 0) || in.Enc == EncEVEX && in.Map == 4 {
 			return ErrInvalid
 		}
 		return s.unknown()

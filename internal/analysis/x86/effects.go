@@ -27,6 +27,10 @@ func (s *state) effects(f *form) {
 		in.stack(-op)
 	case OpPOP, OpPOPF:
 		in.stack(op)
+	case OpPUSH2:
+		in.stack(-16)
+	case OpPOP2:
+		in.stack(16)
 	case OpCALL:
 		in.OpSize = 8
 		in.stack(-8)
