@@ -107,6 +107,7 @@ type ehFrameHdr struct {
 	addr    Addr
 	ehFrame Addr   // where .eh_frame begins
 	table   []byte // pairs of distances from addr, of code and of its FDE; nil: there is none in which libgcc searches
+	says    uint64 // the number of its pairs, as the header has it
 }
 
 // pairSize is the size of an entry of ehFrameHdr.table.
@@ -151,8 +152,8 @@ func (o *Object) readHdr(h *ehFrameHdr) error {
 	if count&^peFormatMask != 0 || table != PEDataRel|PESData4 {
 		return nil
 	}
-	n := c.value(count)
-	size := min(n, uint64(c.remaining()/pairSize)) * pairSize
+	h.says = c.value(count)
+	size := min(h.says, uint64(c.remaining()/pairSize)) * pairSize
 	if at := c.pos; c.err == nil && (h.addr+Addr(at))%4 == 0 && c.number(size) != nil {
 		h.table = data[at:c.pos]
 	}
@@ -176,14 +177,19 @@ func (h *ehFrameHdr) fdes() func(yield func(Addr) bool) {
 	}
 }
 
-// search returns the entry that libgcc's binary search ends at for pc: of several with one start it may be any.
+// search returns the entry that libgcc's binary search ends at for pc: of several with one start it may be any. In a table that is
+// not in order the search may end at none, and libgcc aborts; both results are the highest address then.
 func (h *ehFrameHdr) search(pc Addr) (start, fde Addr) {
-	lo, hi := 0, len(h.table)/pairSize
-	mid := hi - 1
+	lo, hi := 0, len(h.table)/pairSize-1
+	mid := hi
 	if first, _ := h.pair(0); pc < first {
 		return h.pair(0)
 	}
-	for last, _ := h.pair(mid); pc < last && lo < hi; {
+	last, _ := h.pair(hi)
+	if pc >= last {
+		return h.pair(hi)
+	}
+	for lo < hi {
 		mid = (lo + hi) / 2
 		if at, _ := h.pair(mid); pc < at {
 			hi = mid
@@ -193,33 +199,69 @@ func (h *ehFrameHdr) search(pc Addr) (start, fde Addr) {
 			break
 		}
 	}
+	if lo >= hi {
+		return ^Addr(0), ^Addr(0)
+	}
 	return h.pair(mid)
 }
 
 // Named returns the offset of the FDE that the table of .eh_frame_hdr names for a function. ok is false if it names none.
 func (s *Section) Named(start Addr) (offset uint64, ok bool) {
-	if s.hdr == nil || len(s.hdr.table) == 0 {
-		return 0, false
-	}
-	at, fde := s.hdr.search(start)
-	return uint64(fde - s.Addr), at == start
+	at, offset, ok := s.Found(start)
+	return offset, ok && at == start
 }
 
-// Hidden returns what libgcc finds in the table of .eh_frame_hdr instead of an FDE, for its first pc; "" if it finds the
-// FDE, or if there is no table.
-func (f *FDE) Hidden() string {
-	s := f.CIE.section
+// Found returns where libgcc's search in the table of .eh_frame_hdr ends for a pc: the start that the table says, and the
+// offset of the FDE. ok is false without a table.
+func (s *Section) Found(pc Addr) (start Addr, offset uint64, ok bool) {
 	if s.hdr == nil || len(s.hdr.table) == 0 {
-		return ""
+		return 0, 0, false
 	}
-	switch offset, ok := s.Named(f.Start); {
-	case !ok:
-		return "no FDE"
-	case offset != f.Offset:
-		return fmt.Sprintf("what .eh_frame has at %+#x", int64(offset))
-	}
-	return ""
+	start, fde := s.hdr.search(pc)
+	return start, uint64(fde - s.Addr), true
 }
+
+// Hdr is what .eh_frame_hdr says of a section.
+type Hdr struct {
+	EHFrame  Addr // where .eh_frame begins
+	Searched bool // it has a table in which libgcc searches
+	Says     int  // pairs in the table
+	Pairs    int  // of these, those that are there
+}
+
+// Hdr returns what .eh_frame_hdr says, nil if there is none that can be read.
+func (s *Section) Hdr() *Hdr {
+	if s.hdr == nil {
+		return nil
+	}
+	return &Hdr{s.hdr.ehFrame, s.hdr.table != nil, int(min(s.hdr.says, 1<<31)), len(s.hdr.table) / pairSize}
+}
+
+// Pair returns pair i of the table: the start of code, and the offset of its FDE.
+func (s *Section) Pair(i int) (start Addr, offset uint64) {
+	start, fde := s.hdr.pair(i)
+	return start, uint64(fde - s.Addr)
+}
+
+// FDEAt returns the FDE at an offset, nil if none is there.
+func (s *Section) FDEAt(offset uint64) *FDE {
+	if offset >= uint64(len(s.Data)) {
+		return nil
+	}
+	r := newEntryReader(s)
+	r.pos, r.complete, r.named = int(offset), true, []uint64{} // its CIE may be anywhere
+	e, _, err := r.entry(new(FDE))
+	if err != nil {
+		return nil
+	}
+	return e.FDE
+}
+
+// Section returns the section that holds the FDE.
+func (f *FDE) Section() *Section { return f.CIE.section }
+
+// Rewritten returns how many pointers of the section a loader writes.
+func (s *Section) Rewritten() int { return len(s.rewrites) }
 
 // unwalked returns the offsets of the FDEs that the table names outside of the first size bytes, ascending.
 func (s *Section) unwalked(size int) []uint64 {

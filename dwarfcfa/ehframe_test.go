@@ -63,7 +63,8 @@ func compareStarts(t *testing.T, system *loader, path string, b []byte) (found i
 		if e.FDE != nil {
 			list = append(list, area{addr: e.FDE.Start})
 			starts[s.Addr+Addr(e.Offset)] = e.FDE.Start
-			hidden[s.Addr+Addr(e.Offset)] = e.FDE.Hidden() != "" || e.FDE.Start == e.FDE.End
+			at, ok := s.Named(e.FDE.Start)
+			hidden[s.Addr+Addr(e.Offset)] = !ok || at != e.Offset || e.FDE.Start == e.FDE.End
 			own = append(own, s.Addr+Addr(e.Offset))
 		}
 	}

@@ -157,10 +157,10 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 		return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: "at " + cfaOffset(rule.Offset)}, true
 	// In a register of which nothing is known the value may be: rows by hand say so of vector registers and such.
 	case dwarfcfa.RuleRegister:
-		if rule.Reg < 16 && s.Regs[hardware[rule.Reg]] == want {
+		if rule.Reg > 15 {
 			return wrong{}, false
 		}
-		if rule.Reg < 16 && s.Regs[hardware[rule.Reg]].Kind == codeflow.Unknown {
+		if v := s.Regs[hardware[rule.Reg]]; v == want || v.Kind == codeflow.Unknown {
 			return wrong{}, false
 		}
 		return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: fmt.Sprintf("in DWARF register %d", rule.Reg)}, true
@@ -171,10 +171,14 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 			return wrong{}, false
 		}
 		w := evaluate(e, s, pc, true)
+		v, bad := w.v, wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: dwarfcfa.ExprText(e.Raw)}
+		if w.away && rule.Kind == dwarfcfa.RuleExpression && s.Saved(h).Kind != codeflow.Lost {
+			bad.claimed = "in the caller's frame, where this function saves nothing"
+			return bad, true
+		}
 		if !w.known() || w.isNum {
 			return wrong{}, false
 		}
-		v := w.v
 		if rule.Kind == dwarfcfa.RuleExpression {
 			if v.Kind != codeflow.Base {
 				return wrong{}, false
@@ -184,7 +188,7 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 		if v == want || v.Kind == codeflow.Unknown && w.v.Reg != 0 {
 			return wrong{}, false
 		}
-		return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: dwarfcfa.ExprText(e.Raw)}, true
+		return bad, true
 	case dwarfcfa.RuleValOffset:
 		return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: "is " + cfaOffset(rule.Offset)}, true
 	}

@@ -11,6 +11,7 @@ type word struct {
 	num   int64
 	v     codeflow.Value
 	read  bool // v is Unknown, and was read at a known place of the stack
+	away  bool // v is Unknown, at a distance from what a register held at the entry that calls do not change
 }
 
 func num(n int64) word { return word{isNum: true, num: n} }
@@ -29,7 +30,8 @@ func (w word) plus(n int64) word {
 	case w.v.Kind == codeflow.Base:
 		w.v.Off += int32(n)
 	case n != 0:
-		return word{read: w.read}
+		kept := w.v.Kind == codeflow.Entry && w.v.Reg < 16 && codeflow.CalleeSaved>>w.v.Reg&1 != 0
+		return word{read: w.read, away: w.away || kept}
 	}
 	return w
 }

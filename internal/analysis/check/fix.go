@@ -46,6 +46,10 @@ func (s *Subject) fix(p *codeflow.Program, i int, from *Fix) (patch Patch) {
 	if sym, ok := s.Image.Symbol(fn.Lo); ok {
 		patch.Name = sym.Name
 	}
+	if fde := s.fdes[i]; uint64(fde.Start) != fn.Lo || uint64(fde.End) != fn.Hi {
+		patch.Err = errors.New("another function begins inside it")
+		return patch
+	}
 	p.Again(i, s.newRows(), func(r *codeflow.Result) {
 		c := &function{s: s, rows: r.Beginner().(*rows), r: r, i: i}
 		var steps []fixStep
@@ -71,7 +75,8 @@ var errUncertain = errors.New("its code is not followed wholly")
 // steps returns the function's instructions, apart from padding, if it is certain what each of them does and in which
 // line of which source it is.
 func (c *function) steps(from *Fix) (file string, steps []fixStep, err error) {
-	if c.rows.load(c.i); c.rows.err != nil || c.r.Func().Signal || c.r.TooLarge() || c.gaps() > 0 {
+	n, _ := c.gaps()
+	if c.rows.load(c.i); c.rows.err != nil || c.r.Func().Signal || c.r.TooLarge() || n > 0 {
 		return "", nil, errUncertain
 	}
 	c.r.Each(func(pc uint64, in *x86.Inst, s *codeflow.State, basis codeflow.Basis) {

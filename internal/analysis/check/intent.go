@@ -1,22 +1,24 @@
 package check
 
 import (
+	"slices"
+
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/analysis/codeflow"
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
 // leavesStack reports whether an instruction goes, with another stack, to where no table tells: the end of longjmp and its
-// like, which have loaded another context's registers.
+// like, which have loaded another context's registers, or of OCaml's caml_raise_exn, whose ret leads to a handler.
 func (c *function) leavesStack(pc uint64, in *x86.Inst, s *codeflow.State) bool {
 	r := s.Regs[x86.RSP]
-	return in.Op == x86.OpJMP && in.Args[0].Kind != x86.KRel && !c.r.Switches(pc) && r.Kind == codeflow.Base && r.Reg != 0
+	return (in.Op == x86.OpRET || in.Op == x86.OpJMP && in.Args[0].Kind != x86.KRel && !c.r.Switches(pc)) && r.Kind == codeflow.Base && r.Reg != 0
 }
 
-// intended marks the open findings of registers: the code has loaded another context's.
+// intended marks the open findings of registers and of the return address: the code has loaded another context's.
 func (c *function) intended() {
 	for _, r := range c.open {
-		if r.w.kind == KindClobbered || r.w.kind == KindSaved {
+		if r.w.kind == KindClobbered || r.w.kind == KindSaved || r.w.kind == KindReturn {
 			r.f.Class = ClassContext
 		}
 	}
@@ -40,10 +42,10 @@ type aside struct {
 }
 
 // restores notes the registers that the function copies to memory or to a vector register, while they have their caller's
-// values, and loads from there again. It has no private calling convention, then.
+// values, and loads from there again. It has no private calling convention, then. Behind the load they are as they were.
 func (c *function) restores() {
 	var copied [16]aside
-	c.r.Each(func(_ uint64, in *x86.Inst, s *codeflow.State, _ codeflow.Basis) {
+	c.r.Each(func(pc uint64, in *x86.Inst, s *codeflow.State, _ codeflow.Basis) {
 		to, from := &in.Args[0], &in.Args[1]
 		if in.Op != x86.OpMOV && in.Op != x86.OpMOVQ {
 			return
@@ -53,6 +55,9 @@ func (c *function) restores() {
 		}
 		if to.Kind == x86.KGPR && (from.Kind == x86.KVec || from.Kind == x86.KMem) && copied[to.Reg] == (aside{from.Kind, from.Reg, in.Mem}) {
 			c.rep.saved |= 1 << to.Reg & codeflow.CalleeSaved
+			c.rep.findings = slices.DeleteFunc(c.rep.findings, func(f Finding) bool {
+				return f.Kind == KindClobbered && f.PC == pc+uint64(in.Len) && f.Register == regName(to.Reg)
+			})
 		}
 	})
 }

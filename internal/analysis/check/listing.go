@@ -15,7 +15,6 @@ type Line struct {
 	Text            string
 	Actual, Claimed string
 	Wrong           bool
-	Unreached       bool
 }
 
 // line adds an instruction and the current row to the listing.

@@ -37,7 +37,17 @@ func (f *Finding) Message() string {
 	case KindBorder:
 		fmt.Fprintf(&b, "a row begins %s", f.Actual)
 	case KindHidden:
-		fmt.Fprintf(&b, "libgcc finds %s in .eh_frame_hdr, so that a throw terminates; gdb finds the FDE", f.Actual)
+		fmt.Fprintf(&b, "libgcc and perf find %s, so that a throw terminates; gdb finds one", f.Actual)
+	case KindOverlap:
+		fmt.Fprintf(&b, "the code is %s and %s: libgcc and perf take the other's rows, gdb any", f.Claimed, f.Actual)
+	case KindHeader:
+		fmt.Fprintf(&b, ".eh_frame_hdr says %s, but %s: libgcc and perf trust it, gdb does not read it", f.Claimed, f.Actual)
+	case KindTerminator:
+		b.WriteString("FDEs follow a terminator of .eh_frame: who walks it, as for __register_frame, does not find them")
+	case KindLoader:
+		fmt.Fprintf(&b, "%s: gdb and perf read .eh_frame from the file", f.Actual)
+	case KindLSDA:
+		fmt.Fprintf(&b, "%s: a throw through the function terminates or crashes", f.Actual)
 	case KindNoRow:
 		b.WriteString("called or jumped to, and no row covers it")
 	}

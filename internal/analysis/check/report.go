@@ -16,8 +16,14 @@ const (
 	KindReturn    Kind = "return"    // the return address is not where the row says
 	KindRet       Kind = "ret"       // at a ret the stack pointer is not at the return address
 	KindBorder    Kind = "border"    // a row begins inside an instruction
-	KindHidden    Kind = "hidden"    // libgcc does not find the FDE: .eh_frame_hdr hides it
-	KindNoRow     Kind = "no-row"    // code that other code calls or jumps to has no row
+	// Of the table as a whole:
+	KindHidden     Kind = "hidden"     // libgcc does not find the FDE
+	KindOverlap    Kind = "overlap"    // two FDEs cover the code
+	KindHeader     Kind = "header"     // .eh_frame_hdr says what .eh_frame has not
+	KindTerminator Kind = "terminator" // FDEs follow a terminator
+	KindLoader     Kind = "loader"     // the loader writes pointers of .eh_frame
+	KindLSDA       Kind = "lsda"       // the language-specific data area can't be read
+	KindNoRow      Kind = "no-row"     // code that other code calls or jumps to has no row
 )
 
 // Severity says how a finding affects stacks.
@@ -45,7 +51,6 @@ const (
 	ClassVariable    Class = "variable"
 	ClassUnreachable Class = "unreachable" // nothing leads to the code
 	ClassOffByOne    Class = "off-by-one"
-	ClassBelow       Class = "below-rsp"
 )
 
 // Where names the place of a finding: the symbol before it, and the line of the source, if they are known.
@@ -103,7 +108,6 @@ type Report struct {
 	Notes        map[string]int `json:"notes"`      // instructions with rows that are right except for a note
 	LostFDEs     int            `json:"lost_fdes"`
 	OutsideFDEs  int            `json:"outside_fdes"` // begin outside the file's code, or cover more than 64 MB
-	BadLSDAs     int            `json:"bad_lsdas"`
 	Findings     []Finding      `json:"findings"`
 }
 
@@ -113,11 +117,12 @@ const (
 	ReasonNoRow      = "no row"
 	ReasonBadRow     = "the FDE's program is not valid"
 	ReasonSignal     = "signal frame"
+	ReasonMany       = "one FDE for many functions, such as Dart's, whose rows say where a frame pointer leads"
 	ReasonCFAUnknown = "the code's stack pointer is not known"
 	ReasonExpression = "expression on values that are not known"
 	ReasonGuess      = "two paths contradict each other"
 	ReasonEnd        = "the row ends the stack"
-	ReasonUndecoded  = "no instruction"
+	ReasonUndecoded  = "not reached, beside data or an instruction that is not known"
 	ReasonLimit      = "more than 4 MB of code in one function"
 )
 

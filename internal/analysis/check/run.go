@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"math/bits"
+	"regexp"
 	"slices"
 	"sort"
 
@@ -109,10 +110,13 @@ func (s *Subject) Run(opt Options) *Report {
 			parts[i].details = &d
 		}
 	})
-	rep := &Report{FDEs: len(s.Functions), NotJudged: map[string]int{}, Notes: map[string]int{}, LostFDEs: s.lost, OutsideFDEs: s.outside, BadLSDAs: s.badLSDA}
+	rep := &Report{NotJudged: map[string]int{}, Notes: map[string]int{}, LostFDEs: s.unread, OutsideFDEs: s.outside}
 	var saving [16]int // by register: functions whose rows save it
 	for i := range parts {
 		q := &parts[i]
+		if s.first(i) {
+			rep.FDEs++
+		}
 		for m := q.saved; m != 0; m &= m - 1 {
 			saving[bits.TrailingZeros16(m)]++
 		}
@@ -142,7 +146,7 @@ func (s *Subject) Run(opt Options) *Report {
 	if opt.Fix != nil {
 		opt.Fix.Patches = s.fixes(p, rep.Findings, opt.Fix)
 	}
-	s.hidden(rep)
+	s.whole(rep)
 	s.noRows(p, rep)
 	return rep
 }
@@ -158,18 +162,6 @@ func (s *Subject) name(f *Finding, end uint64) {
 		lo, hi = f.PC, max(f.End, f.PC+1)
 	}
 	f.Code = fmt.Sprintf("%016x", s.Image.Fingerprint(lo, hi))
-}
-
-// hidden finds FDEs that libgcc does not find.
-func (s *Subject) hidden(rep *Report) {
-	for i, fde := range s.fdes {
-		if instead := fde.Hidden(); instead != "" {
-			fn := s.Functions[i]
-			f := Finding{Kind: KindHidden, Severity: SeverityError, Class: ClassTable, Start: fn.Lo, PC: fn.Lo, End: fn.Hi, Actual: instead, Claimed: "an FDE"}
-			s.name(&f, fn.Hi)
-			rep.Findings = append(rep.Findings, f)
-		}
-	}
 }
 
 // noRows notes calls and jumps to code without any row.
@@ -195,8 +187,11 @@ func (c *function) reason(why string, n int) {
 func (c *function) compare() {
 	c.rows.load(c.i)
 	switch {
-	case c.r.Func().Signal:
+	case c.r.Func().Signal && c.s.fdes[c.i].CIE.Signal:
 		c.unjudged(ReasonSignal)
+		return
+	case c.r.Func().Signal:
+		c.unjudged(ReasonMany)
 		return
 	case c.rows.err != nil:
 		c.unjudged(ReasonBadRow)
@@ -228,8 +223,12 @@ func (c *function) compare() {
 
 // unjudged counts the instructions that were not reached.
 func (c *function) unjudged(why string) {
-	if n := c.gaps(); n > 0 {
-		c.rep.instructions += int32(n)
+	n, odd := c.gaps()
+	c.rep.instructions += int32(n)
+	if odd && why == ReasonUnreached {
+		why = ReasonUndecoded
+	}
+	if n > 0 {
 		c.reason(why, n)
 	}
 }
@@ -330,11 +329,10 @@ func (c *function) mismatches(pc uint64, in *x86.Inst, s *codeflow.State) (ws []
 	if r.Kind != codeflow.Base || r.Reg != 0 || r.Off == -8 {
 		return ws, ""
 	}
-	class := Class("")
-	if c.topSet(pc) && s.Slot(0, r.Off).Kind != codeflow.Entry {
-		class = ClassContext // a jump
+	if top := (place{r.Off, s.Slot(0, r.Off)}); c.topSet(pc) && !slices.Contains(c.plain.places[:c.plain.nPlace], top) {
+		return ws, "" // a jump: the row does not say that a register was saved there
 	}
-	return append(ws, wrong{kind: KindRet, actual: "rsp is " + cfaOffset(int64(r.Off)), claimed: "CFA-8 at a ret", class: class}), ""
+	return append(ws, wrong{kind: KindRet, actual: "rsp is " + cfaOffset(int64(r.Off)), claimed: "CFA-8 at a ret"}), ""
 }
 
 // note adds the mismatches at an instruction to the findings that are open, and closes those that it does not continue.
@@ -459,10 +457,10 @@ func (c *function) neighbourFits(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, 
 	return uint64(row.Start) == pc && fits(pc-1) || uint64(row.End) == pc+uint64(in.Len) && fits(uint64(row.End))
 }
 
-// gaps counts the instructions that were not reached, without padding.
-func (c *function) gaps() (n int) {
+// gaps counts the instructions that were not reached, without padding. odd says that bytes among them are none.
+func (c *function) gaps() (n int, odd bool) {
 	if !c.r.Gaps() {
-		return 0
+		return 0, false
 	}
 	fn := c.r.Func()
 	code := c.s.Image.Code(fn.Lo)
@@ -479,6 +477,7 @@ func (c *function) gaps() (n int) {
 		if x86.Decode(code[at:], &in) != nil {
 			at++
 			n++
+			odd = true
 			continue
 		}
 		if !codeflow.IsPadding(&in) {
@@ -486,7 +485,7 @@ func (c *function) gaps() (n int) {
 		}
 		at += int(in.Len)
 	}
-	return n
+	return n, odd
 }
 
 // borders finds rows that begin inside an instruction.
@@ -504,6 +503,9 @@ func (c *function) borders() {
 	}
 }
 
+// ocaml matches the functions that OCaml's compiler makes, which keep no registers. Those of its runtime are of C.
+var ocaml = regexp.MustCompile(`^caml([A-Z]|_(apply|curry|tuplify)[0-9])`)
+
 // classify names the function, and separates registers that Go or a private calling convention loses from wrong
 // tables. Not to restore a register is an error in a function that keeps the psABI.
 func (s *Subject) classify(f *Finding, i int, p *codeflow.Program, keepsABI bool) {
@@ -512,12 +514,14 @@ func (s *Subject) classify(f *Finding, i int, p *codeflow.Program, keepsABI bool
 		f.Class, f.Severity = ClassGo, SeverityNote
 	}
 	if f.Kind == KindClobbered && f.Class == ClassTable && !f.stated {
+		private := ocaml.MatchString(f.Function)
 		for h := range uint8(16) {
 			if codeflow.CalleeSaved>>h&1 != 0 && regName(h) == f.Register && p.Broken(f.Start)>>h&1 != 0 {
-				if f.Severity = SeverityError; !keepsABI {
-					f.Class, f.Severity = ClassPrivate, SeverityNote
-				}
+				f.Severity, private = SeverityError, private || !keepsABI
 			}
+		}
+		if private {
+			f.Class, f.Severity = ClassPrivate, SeverityNote
 		}
 	}
 }

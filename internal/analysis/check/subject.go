@@ -20,8 +20,10 @@ type Subject struct {
 	Functions []codeflow.Function
 
 	fdes    []*dwarfcfa.FDE
-	lost    int // FDEs that cannot be read
-	badLSDA int
+	frame   *dwarfcfa.Section // .eh_frame; nil: none
+	behind  uint64            // where its first terminator is that FDEs follow; 0: there is none
+	lsdas   []badLSDA
+	unread  int // FDEs that cannot be read
 	outside int // FDEs outside the code, or larger than maxFunction
 }
 
@@ -70,6 +72,10 @@ func OpenSource(name string, r io.ReaderAt, size int64, source dwarfcfa.Source) 
 const entrySize = 40
 
 func (s *Subject) collect(sec *dwarfcfa.Section, areas *lsda.Reader) {
+	if sec.Source() == dwarfcfa.SourceEHFrame {
+		s.frame = sec
+	}
+	end := uint64(0) // of the entries before a terminator
 	n := int(sec.Size() / entrySize)
 	s.Functions, s.fdes = slices.Grow(s.Functions, n), slices.Grow(s.fdes, n)
 	for e, err := range sec.Entries() {
@@ -77,13 +83,19 @@ func (s *Subject) collect(sec *dwarfcfa.Section, areas *lsda.Reader) {
 			continue
 		}
 		if err != nil {
-			s.lost++
+			s.unread++
 			continue
+		}
+		if e.FDE == nil && end == 0 {
+			end = e.Offset
 		}
 		if e.FDE == nil || e.FDE.End <= e.FDE.Start {
 			continue
 		}
 		f := e.FDE
+		if end > 0 && s.behind == 0 {
+			s.behind = end
+		}
 		// Of a debug file without code, or hostile.
 		if s.Image.Code(uint64(f.Start)) == nil || f.End-f.Start > maxFunction {
 			s.outside++
@@ -91,7 +103,7 @@ func (s *Subject) collect(sec *dwarfcfa.Section, areas *lsda.Reader) {
 		}
 		fn := codeflow.Function{Lo: uint64(f.Start), Hi: uint64(f.End), Signal: f.CIE.Signal}
 		if t, err := areas.Table(f); err != nil {
-			s.badLSDA++
+			s.lsdas = append(s.lsdas, badLSDA{f, err})
 		} else if t != nil {
 			for _, c := range t.Effective() {
 				if c.Pad != 0 {
@@ -109,7 +121,8 @@ func (s *Subject) collect(sec *dwarfcfa.Section, areas *lsda.Reader) {
 	}
 }
 
-// arrange sorts the functions; if one starts inside another, the other ends there.
+// arrange sorts the functions; if one starts inside another, the other ends there. So does one in which a symbol says that a
+// second one begins.
 func (s *Subject) arrange() {
 	order := make([]int, len(s.fdes))
 	for i := range order {
@@ -121,17 +134,35 @@ func (s *Subject) arrange() {
 		f := s.Functions[i]
 		if n := len(fns); n > 0 {
 			if fns[n-1].Lo == f.Lo { // of equal starts one counts, as for rows
-				if s.fdes[i].Hidden() == "" && fdes[n-1].Hidden() != "" {
+				if s.finds(s.fdes[i]) && !s.finds(fdes[n-1]) {
 					fns[n-1], fdes[n-1] = f, s.fdes[i]
 				}
 				continue
 			}
 			fns[n-1].Hi = min(fns[n-1].Hi, f.Lo)
 		}
+		inner := s.Image.StartsWithin(f.Lo, f.Hi)
+		if f.Signal = f.Signal || len(inner) > manyFunctions; f.Signal {
+			inner = nil
+		}
 		fns, fdes = append(fns, f), append(fdes, s.fdes[i])
+		for _, at := range inner {
+			fns[len(fns)-1].Hi = at
+			f.Lo, f.Entry = at, true
+			fns, fdes = append(fns, f), append(fdes, s.fdes[i])
+		}
 	}
 	s.Functions, s.fdes = fns, fdes
 }
+
+// finds reports whether the table of .eh_frame_hdr names the FDE for its start.
+func (s *Subject) finds(f *dwarfcfa.FDE) bool {
+	at, ok := f.Section().Named(f.Start)
+	return ok && at == f.Offset
+}
+
+// first reports whether function i is the first with its FDE.
+func (s *Subject) first(i int) bool { return i == 0 || s.fdes[i] != s.fdes[i-1] }
 
 // rows holds the rows of the function that a worker looks at.
 type rows struct {

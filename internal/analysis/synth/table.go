@@ -99,7 +99,7 @@ func (r *Result) keepWrong(described []codeflow.Function, rep *check.Report) {
 		default:
 			continue // there is no row to replace
 		}
-		if f.Class != check.ClassContext && f.Class != check.ClassBelow && !f.Assumed && f.End > f.PC {
+		if f.Class != check.ClassContext && !f.Assumed && f.End > f.PC {
 			r.Replace = append(r.Replace, dwarfcfa.Range{Start: dwarfcfa.Addr(f.PC), End: dwarfcfa.Addr(f.End)})
 		}
 	}
