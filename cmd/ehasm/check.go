@@ -34,6 +34,12 @@ reason:
   saved      the slot does not hold the register (error)
   clobbered  the row says that the register is unchanged, but it is changed (error)
   border     a row begins inside an instruction (note)
+  hidden     libgcc does not find the FDE in .eh_frame_hdr: a throw terminates (error)
+  lsda       the language-specific data area can't be read: a throw terminates (error)
+  header     .eh_frame_hdr says what .eh_frame has not (error)
+  overlap    two FDEs cover the code (note)
+  terminator FDEs follow a terminator of .eh_frame (note)
+  loader     the loader writes pointers that gdb and perf read from the file (note)
   no-row     code that is called or jumped to has no row (note)
 
 A row that is wrong for a single instruction that is no call is a warning. A finding that

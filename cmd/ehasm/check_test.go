@@ -33,8 +33,7 @@ func TestCheck(t *testing.T) {
 	assert.Empty(t, r.stderr)
 	assert.Contains(t, r.stdout, "wrong.o: error: f+0x1 (0x")
 	assert.Contains(t, r.stdout, "CFA is rsp+16, the table says rsp+8, at 3 instructions to 0x")
-	assert.Contains(t, r.stdout, "1 FDEs, 5 instructions, 100.00 % judged")
-	assert.Contains(t, r.stdout, "1 errors, 0 warnings, 0 notes")
+	assert.Contains(t, r.stdout, "wrong.o: 5 instructions, 100.00 % checked: 1 error, 0 warnings\n")
 
 	r = ehasm(t, "check", "-v", object)
 	assert.Contains(t, r.stdout, "push rbx")
@@ -228,7 +227,7 @@ func TestCheckNewFinding(t *testing.T) {
 		assert.Equal(t, exitFailed, r.code, args)
 		assert.Contains(t, r.stdout, "m.o: error: f+0x5 (", args)
 		assert.NotContains(t, r.stdout, "f+0x1 (", args)
-		assert.Contains(t, r.stdout, "1 errors", args)
+		assert.Contains(t, r.stdout, "1 error,", args)
 	}
 	r := ehasm(t, "check", "--diff", object, old)
 	assert.Equal(t, exitDone, r.code, "a finding less is no failure")
@@ -297,11 +296,11 @@ func TestCheckMany(t *testing.T) {
 	r := ehasm(t, "check", library)
 	assert.Equal(t, exitFailed, r.code)
 	assert.Contains(t, r.stdout, "lib.a(a_name_of_more_than_16_bytes.o): error: f+0x5 (")
-	assert.Contains(t, r.stdout, "2 files checked, 1 without unwind tables skipped: 3 errors, 0 warnings, 0 notes")
+	assert.Contains(t, r.stdout, "2 files checked, 1 without unwind tables skipped: 3 errors, 0 warnings")
 	assert.Empty(t, r.stderr)
 
 	r = ehasm(t, "check", dir)
-	assert.Contains(t, r.stdout, "3 files checked, 3 without unwind tables skipped: 4 errors, 0 warnings, 0 notes")
+	assert.Contains(t, r.stdout, "3 files checked, 3 without unwind tables skipped: 4 errors, 0 warnings")
 	line, err := exec.Command("addr2line", "-j", ".text", "-e", first, "1").Output()
 	require.NoError(t, err)
 	assert.Contains(t, r.stdout, strings.TrimSpace(string(line))+"): CFA is rsp+16")

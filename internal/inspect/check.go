@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sort"
+	"strconv"
 
 	"github.com/ehasm/ehasm/internal/analysis/check"
 	"github.com/ehasm/ehasm/internal/files/output"
@@ -62,10 +63,9 @@ func (r *Checked) Print(w io.Writer, opt CheckOptions) {
 func (r *Checked) summary(w io.Writer, name, what string) {
 	var sum CheckCounts
 	sum.Add(r)
-	// max avoids 0/0 for a file without judged code.
-	pct := func(n, of int) float64 { return 100 * float64(n) / float64(max(of, 1)) }
-	fmt.Fprintf(w, "%s: %d FDEs, %d instructions, %.2f %% judged (%.2f %% beginning from a row), of these %.4f %% agree; %s",
-		name, r.FDEs, r.Instructions, pct(r.Judged, r.Instructions), pct(r.Report.Assumed, r.Judged), pct(r.Agree, r.Judged), sum.text(what))
+	// Rounded down: 100 % is all. max avoids 0/0 for a file without code.
+	hundredths := 10_000 * r.Judged / max(r.Instructions, 1)
+	fmt.Fprintf(w, "%s: %s, %d.%02d %% checked: %s", name, number(r.Instructions, "instruction"), hundredths/100, hundredths%100, sum.text(what))
 	reasons := make([]string, 0, len(r.NotJudged))
 	for k := range r.NotJudged {
 		reasons = append(reasons, k)
@@ -83,9 +83,6 @@ func (r *Checked) summary(w io.Writer, name, what string) {
 	if r.OutsideFDEs > 0 {
 		fmt.Fprintf(w, "  %d FDEs begin outside the file's code, or cover more than 64 MB: not judged\n", r.OutsideFDEs)
 	}
-	if r.BadLSDAs > 0 {
-		fmt.Fprintf(w, "  %d language-specific data areas can't be read; their landing pads begin from their rows\n", r.BadLSDAs)
-	}
 }
 
 // Add counts a file.
@@ -102,16 +99,31 @@ func (n *CheckCounts) Add(r *Checked) {
 
 // text returns the numbers of findings, as the end of a line.
 func (n *CheckCounts) text(what string) string {
-	text := fmt.Sprintf("%d errors, %d warnings, %d notes", n.findings[check.SeverityError], n.findings[check.SeverityWarning], n.findings[check.SeverityNote])
+	text := number(n.findings[check.SeverityError], "error") + ", " + number(n.findings[check.SeverityWarning], "warning")
+	if notes := n.findings[check.SeverityNote]; notes > 0 {
+		text += ", " + number(notes, "note")
+	}
 	if n.accepted > 0 {
 		text += fmt.Sprintf(", %d %s", n.accepted, what)
 	}
 	return text + "\n"
 }
 
+// number returns a count of things, with commas: 1 error, 321,760 instructions.
+func number(n int, thing string) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	if n != 1 {
+		thing += "s"
+	}
+	return s + " " + thing
+}
+
 // Print shows the sum of many files.
 func (n *CheckCounts) Print(w io.Writer, skipped int, what string) {
-	text := fmt.Sprintf("%d files checked", n.files)
+	text := number(n.files, "file") + " checked"
 	if skipped > 0 {
 		text += fmt.Sprintf(", %d without unwind tables skipped", skipped)
 	}

@@ -36,7 +36,6 @@ func (f *forced) check(s *check.Subject) {
 	for i := range r.Findings {
 		f.found = append(f.found, shown{Finding: &r.Findings[i]})
 	}
-	f.about = map[uint64][]*shown{}
 }
 
 // claimed returns the findings about the row at a pc.

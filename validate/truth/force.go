@@ -75,7 +75,7 @@ func force(paths []string, opt options, seed uint64, times int, only bool) (*rep
 	r := &report{Command: paths, Forced: &forcedReport{}}
 	for _, path := range paths {
 		f := &forced{forcedReport: r.Forced, only: only, rng: rand.New(rand.NewPCG(seed, 0)),
-			insts: map[uint64]*x86.Inst{}, back: map[uint64]bool{}}
+			insts: map[uint64]*x86.Inst{}, about: map[uint64][]*shown{}, back: map[uint64]bool{}}
 		s := &space{source: madeTables(f.look), objects: map[string]*object{}}
 		var err error
 		if f.c, err = newChild(path); err != nil {

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -25,7 +26,8 @@ func (n *Names) Of(name string, fs []Finding) []string {
 	out := make([]string, len(fs))
 	for i := range fs {
 		f := &fs[i]
-		fields := [identityFields]string{name, string(f.Kind), fmt.Sprintf("%s+%#x", f.Function, f.PC-f.base()), f.Code, f.Register, f.Actual, f.Claimed}
+		fields := [identityFields]string{name, string(f.Kind), fmt.Sprintf("%s+%#x", f.Function, f.PC-f.base()), f.Code, f.Register,
+			address.ReplaceAllString(f.Actual, "0x"), address.ReplaceAllString(f.Claimed, "0x")}
 		for k := range fields {
 			fields[k] = strings.Map(printable, fields[k])
 		}
@@ -37,6 +39,9 @@ func (n *Names) Of(name string, fs []Finding) []string {
 	}
 	return out
 }
+
+// address matches what another build puts elsewhere.
+var address = regexp.MustCompile("0x[0-9a-f]+")
 
 func printable(r rune) rune {
 	if r < ' ' || r == 0x7f {

@@ -25,6 +25,11 @@ func TestNames(t *testing.T) {
 	moved.PC++
 	assert.NotEqual(t, (&Names{}).Of("a.so", []Finding{one}), (&Names{}).Of("a.so", []Finding{moved}))
 
+	// nor do addresses in what is wrong
+	moved.PC--
+	one.Actual, moved.Actual = "inside the instruction at 0x1000", "inside the instruction at 0x2000"
+	assert.Equal(t, (&Names{}).Of("a.so", []Finding{one}), (&Names{}).Of("a.so", []Finding{moved}))
+
 	one.Function = "f\t\n\x1b[31m"
 	id := (&Names{}).Of("a\n.so", []Finding{one})[0]
 	assert.True(t, IsIdentity(id))

@@ -38,6 +38,10 @@ type (
 		Message      sarifText         `json:"message"`
 		Locations    []sarifLocation   `json:"locations"`
 		Fingerprints map[string]string `json:"partialFingerprints"`
+		Properties   sarifProperties   `json:"properties"`
+	}
+	sarifProperties struct {
+		Class Class `json:"class"`
 	}
 	sarifLocation struct {
 		Physical sarifPhysical  `json:"physicalLocation"`
@@ -71,7 +75,12 @@ func sarifRules() []sarifRule {
 		{string(KindSaved), sarifText{"a saved register is not in the slot that the row names"}},
 		{string(KindClobbered), sarifText{"a register that the row calls unchanged has changed"}},
 		{string(KindBorder), sarifText{"a row begins inside an instruction"}},
-		{string(KindHidden), sarifText{"an FDE that libgcc does not find in .eh_frame_hdr"}},
+		{string(KindHidden), sarifText{"an FDE that libgcc does not find"}},
+		{string(KindOverlap), sarifText{"two FDEs cover the same code"}},
+		{string(KindHeader), sarifText{".eh_frame_hdr says what .eh_frame has not"}},
+		{string(KindTerminator), sarifText{"FDEs follow a terminator"}},
+		{string(KindLoader), sarifText{"the loader writes pointers of .eh_frame"}},
+		{string(KindLSDA), sarifText{"a language-specific data area can't be read"}},
 		{string(KindNoRow), sarifText{"code without a row"}},
 	}
 }
@@ -104,6 +113,7 @@ func SARIF(version, dir string, all []File) any {
 				Message:      sarifText{fmt.Sprintf("%s: %s: %s", filepath.Base(all[i].Name), f.Place(), f.Message())},
 				Locations:    []sarifLocation{loc},
 				Fingerprints: map[string]string{"finding/v2": all[i].IDs[k]},
+				Properties:   sarifProperties{f.Class},
 			})
 		}
 	}

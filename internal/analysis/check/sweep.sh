@@ -18,15 +18,12 @@ fi
 start=$(date +%s)
 xargs -d '\n' -n 50 "$ehasm" check --notes <"$list" >"$out" 2>"$out.failed"
 awk -v seconds=$(($(date +%s) - start)) '
-/ FDEs, .* judged \(/ {
+/ instructions?, .* % checked: / {
 	files++
-	match($0, /[0-9]+ FDEs/); fdes += substr($0, RSTART)
-	match($0, /[0-9]+ instructions/); n = substr($0, RSTART) + 0
-	match($0, /[0-9.]+ % judged/); p = substr($0, RSTART) + 0
-	match($0, /\([0-9.]+ % beginning/); r = substr($0, RSTART + 1) + 0
-	all += n; own += n * r / 100
+	match($0, /[0-9,]+ instruction/); n = substr($0, RSTART, RLENGTH); gsub(/[^0-9]/, "", n)
+	match($0, /[0-9.]+ % checked/); p = substr($0, RSTART) + 0
+	all += n
 	if (n >= 1000 && p < 99.9) low++
-	if (n >= 1000 && r > 2) fromrow++
 	next
 }
 /^  not judged: / { k = $3 + 0; sub(/^  not judged: [0-9]+, /, ""); why[$0] += k; lost += k; next }
@@ -39,8 +36,8 @@ awk -v seconds=$(($(date +%s) - start)) '
 	if (!(name in seen)) { seen[name] = 1; objects[s]++ }
 }
 END {
-	printf "%d files, %d FDEs, %d instructions, %.4f %% judged, %.2f %% of all beginning from a row, %d s\n", files, fdes, all, 100 - 100 * lost / all, 100 * own / all, seconds
-	printf "of files with 1,000 instructions and more: %d less than 99.9 %% judged, %d more than 2 %% from a row\n", low, fromrow
+	printf "%d files, %d instructions, %.4f %% judged, %d s\n", files, all, 100 - 100 * lost / all, seconds
+	printf "of files with 1,000 instructions and more: %d less than 99.9 %% judged\n", low
 	for (k in why) print "not judged:", why[k], k
 	for (k in found) print "found:", found[k], k
 	for (k in objects) print "names of files with:", objects[k], k
