@@ -121,8 +121,8 @@ func (s *Subject) collect(sec *dwarfcfa.Section, areas *lsda.Reader) {
 	}
 }
 
-// arrange sorts the functions; if one starts inside another, the other ends there. So does one in which a symbol says that a
-// second one begins.
+// arrange sorts the functions; if one starts inside another, the other ends there. So does one in which a symbol for
+// other files says that a second one begins.
 func (s *Subject) arrange() {
 	order := make([]int, len(s.fdes))
 	for i := range order {
@@ -147,9 +147,11 @@ func (s *Subject) arrange() {
 		}
 		fns, fdes = append(fns, f), append(fdes, s.fdes[i])
 		for _, at := range inner {
-			fns[len(fns)-1].Hi = at
-			f.Lo, f.Entry = at, true
-			fns, fdes = append(fns, f), append(fdes, s.fdes[i])
+			if s.Image.Exported(at) { // a local symbol may name what is jumped to
+				fns[len(fns)-1].Hi = at
+				f.Lo, f.Entry = at, true
+				fns, fdes = append(fns, f), append(fdes, s.fdes[i])
+			}
 		}
 	}
 	s.Functions, s.fdes = fns, fdes

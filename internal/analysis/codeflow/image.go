@@ -397,6 +397,9 @@ func (img *Image) Starts(yield func(addr uint64)) {
 	}
 }
 
+// Exported reports whether other files may call the function at a.
+func (img *Image) Exported(a uint64) bool { return img.exported[a] }
+
 // StartsWithin returns the addresses in (lo, hi) at which symbols say that functions begin, ascending.
 func (img *Image) StartsWithin(lo, hi uint64) (list []uint64) {
 	i := sort.Search(len(img.symbols), func(i int) bool { return img.symbols[i].Addr > lo })
