@@ -199,7 +199,12 @@ int main(void) { return malloc(10) == NULL; }
 		out, err := exec.Command("gcc", append(args, "-o", filepath.Join(r.work, name), own)...).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
-	_, said, status := r.record(t, "-o", "p.pb.gz", "./own")
+	testtool.Need(t, "musl-gcc")
+	out, err := exec.Command("musl-gcc", "-o", filepath.Join(r.work, "musl"), own).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	_, said, status := r.record(t, "-o", "p.pb.gz", "sh", "-c", "./musl && exit 3")
+	assert.Equal(t, 3, status, said)
+	_, said, status = r.record(t, "-o", "p.pb.gz", "./own")
 	assert.Zero(t, status, said)
 	assert.Contains(t, said, "nothing was taken: the program has its own malloc")
 	_, said, status = r.record(t, "-o", "p.pb.gz", "./static")

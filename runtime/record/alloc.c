@@ -23,7 +23,11 @@ extern int (*ehr_posix_memalign_)(void **, size_t, size_t);
 extern void (*ehr_free_)(void *);
 extern void *(*ehr_dlopen_)(const char *, int);
 
-/* glibc's own. */
+/* glibc's own; weak, since musl does not start a program with a library that needs what it lacks. */
+#pragma weak __libc_malloc
+#pragma weak __libc_calloc
+#pragma weak __libc_realloc
+#pragma weak __libc_free
 void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
 void __libc_free(void *);
 
@@ -307,7 +311,7 @@ __attribute__((constructor)) static void begin(void)
 {
     int saved = errno;
     ehr_find_();
-    struct ehr_process *p = ehr_begin_() && ehu_init() == 0 ? ehr_process_() : NULL;
+    struct ehr_process *p = __libc_malloc && ehr_begin_() && ehu_init() == 0 ? ehr_process_() : NULL;
     if (p) {
         ehu_stats_t s;
         ehu_stats(&s);

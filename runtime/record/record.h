@@ -1,5 +1,5 @@
 /*
- * Declarations shared by the files of libehunwind-record, a library that `ehasm record --alloc`
+ * Declarations shared by the files of libehunwind-record, a library that `ehasm heap`
  * preloads into the program. It counts stacks in memory that ehasm has made and reads: a file
  * without a name, divided into windows, and these into chunks. A program takes a window when it
  * starts, and shares it with its children of fork; each process takes chunks of it.

@@ -157,6 +157,9 @@ void ehr_write_maps_(struct ehr_process *p)
     atomic_store(&generation, number);
 }
 
+/* pthread_atfork of glibc; weak as those of alloc.c. */
+int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
+
 /* in_child learns the process's number without a system call: a lock's owner is the thread, which is the only one. */
 static void in_child(void)
 {
@@ -201,7 +204,7 @@ bool ehr_begin_(void)
     madvise(r, EHR_PAGE, MADV_DONTDUMP);
     madvise(window, EHR_WINDOW, MADV_DONTDUMP);
     madvise(own, sizeof *own, MADV_DONTDUMP);
-    pthread_atfork(NULL, NULL, in_child);
+    __register_atfork(NULL, NULL, in_child, NULL);
     pid = (uint32_t)getpid();
     prctl(PR_GET_NAME, comm);
     region = r;

@@ -295,11 +295,13 @@ uint64_t ehu_context_start_;
  * call precedes it, so no table describes it as a return address; by glibc's tables a
  * stack would continue from there with whatever lies above.
  */
+#pragma weak getcontext
+#pragma weak makecontext /* musl has neither */
 static void note_context_start(void)
 {
     static ucontext_t made;
     static char space[4096];
-    if (getcontext(&made) != 0)
+    if (!makecontext || getcontext(&made) != 0)
         return;
     made.uc_stack.ss_sp = space;
     made.uc_stack.ss_size = sizeof space;

@@ -333,9 +333,9 @@ static struct ehu_table *new_table(const struct ehu_table *old)
         return NULL;
     ehu_keep_folder_();
     /* Another object may have the place, the headers and the build-id of one that was unloaded. But the loader appends those that it loads
-       to its list. */
+       to its list, whose first is the program. */
     for (size_t i = 0; i < t->num_loaded; i++)
-        find_eh_elf(&t->loaded[i], old, old && t->num_loaded - i > t->adds - old->adds);
+        find_eh_elf(&t->loaded[i], old, old && (i == 0 || t->num_loaded - i > t->adds - old->adds));
     ehu_forget_folder_();
     fill(t);
     if (!ehu_quiet_)
