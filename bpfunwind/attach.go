@@ -56,7 +56,10 @@ func (u *Unwinder) NewProgram(s Source) (*Program, error) {
 }
 
 // Attach has a perf event run the program: not a RawTracepoint. perf writes its own sample for processes that have no regions,
-// and for outcomes in Options.Copies. At a tracepoint this holds for the events of everyone who watches it.
+// and for outcomes in Options.Copies.
+//
+// A PerfEvent runs the program where it samples. A Tracepoint or a Probe runs it each time, also where the event's filter, threads or
+// CPU would leave it out; and what it leaves out of perf's samples is left out for everyone who watches the tracepoint.
 func (p *Program) Attach(event int) error {
 	err := unix.IoctlSetInt(event, unix.PERF_EVENT_IOC_SET_BPF, p.loaded.FD())
 	return explain(os.NewSyscallError("PERF_EVENT_IOC_SET_BPF", err))

@@ -72,9 +72,9 @@ func TestProgramMutants(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	rigs := []*rig{newRig(t, 9, 1), newRig(t, 10, 5)}
 	real := realTables(t, "/lib/x86_64-linux-gnu/libc.so.6")
-	refused, found, harmless, walks := 0, 0, 0, 20000
+	refused, found, harmless, walks := 0, 0, 0, 10000
 	if strict {
-		walks = 100000
+		walks = 60000
 	}
 	for done := 0; done < n; {
 		seed := r.Uint64()

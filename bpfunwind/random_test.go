@@ -20,6 +20,7 @@ func stepTable(r *rand.Rand, ranges int) *dwarfcfa.Table {
 	known := map[dwarfcfa.Row]uint32{}
 	at := dwarfcfa.Addr(0x1000 + r.IntN(0x1000))
 	last := ^uint32(0)
+	var now record                                                          // of the last row
 	dense, longer := r.IntN(3) == 0, []int{1, 1, 1, 2, 3, 5, 20}[r.IntN(7)] // pages have up to 256 ranges
 	for range ranges {
 		if r.IntN(8) == 0 && !(dense && (longer == 1 || r.IntN(8) > 0)) {
@@ -28,7 +29,8 @@ func stepTable(r *rand.Rand, ranges int) *dwarfcfa.Table {
 		}
 		row := g.row()
 		if dense && len(t.Rows) > 100 {
-			row = t.Rows[r.IntN(len(t.Rows))]
+			for row = t.Rows[r.IntN(len(t.Rows))]; encode(stepOf(t, &row)) == now; row = t.Rows[r.IntN(len(t.Rows))] {
+			}
 		}
 		id, ok := known[row]
 		if !ok {
@@ -45,7 +47,7 @@ func stepTable(r *rand.Rand, ranges int) *dwarfcfa.Table {
 		} else {
 			t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: at, End: end, Row: id})
 		}
-		at, last = end, id
+		at, last, now = end, id, encode(stepOf(t, &row))
 	}
 	return t
 }

@@ -186,7 +186,9 @@ func (g *rig) use(t *testing.T, table *dwarfcfa.Table) {
 // neighbours returns the mapping among others, which have no rows: as many as make the search short or long.
 func (g *rig) neighbours(m Mapping) []Mapping {
 	before, after := 0, 0
-	switch n := []int{0, 1, 3, 58 + g.IntN(10), 506 + g.IntN(10), g.IntN(1 << g.IntN(14)), maxRegions - 1000}[g.IntN(7)]; g.IntN(4) {
+	own := len(m.appendRegions(nil)) / regionSize
+	round := max(0, min(maxRegions, (1+2*g.IntN(2))<<g.IntN(15))-own) // where searches end
+	switch n := []int{0, 1, round, round, 65 - min(own, 65), 513 - min(own, 513), maxRegions - own}[g.IntN(7)]; g.IntN(4) {
 	case 0:
 		before = n
 	case 1:

@@ -77,7 +77,7 @@ func TestCopies(t *testing.T) {
 			regs := registersOf(p)
 			queue := waiting[p.CPU]
 			i := slices.IndexFunc(queue, func(w Sample) bool {
-				near := int64(w.Time-p.Time) < 1e6 && int64(p.Time-w.Time) < 1e6
+				near := int64(w.Time-p.Time) < 5e4 && int64(p.Time-w.Time) < 5e4 // less than from one sample to the next
 				return w.TID == uint32(p.TID) && near && len(w.User) > 0 && w.User[0] == regs.Reg[abi.RIP]
 			})
 			if i < 0 {

@@ -11,7 +11,7 @@ fail() { echo "FAIL $*"; }
 own() { ehasm record --cache=false -q "$@" 2>&1; }
 
 # The tests of the unwinder in the kernel that need no compiler.
-bpfunwind -test.v -test.run 'TestLoad|TestSteps|TestCircle|TestFull|TestLost|TestKilled' >bpf.txt 2>&1 || fail "bpfunwind: $(cat bpf.txt)"
+bpfunwind -test.v -test.run 'TestLoad|TestSteps|TestCircle|TestFull|TestLost' >bpf.txt 2>&1 || fail "bpfunwind: $(cat bpf.txt)"
 grep -E '^ok|^PASS|kind 0|frames:' bpf.txt
 
 # number FIELD: of the summary, the sum of all fields that begin so.
