@@ -22,16 +22,17 @@ func TestRelocatedTables(t *testing.T) {
 	source, inner := "eh/testdata/relocated.cc", "eh/testdata/relocated-inner.s"
 	whole := "-DLIBRARY -DPROGRAM "
 	shapes := map[string]string{
-		"large":  whole + "-mcmodel=large -fno-pic -pie -Wl,-z,notext",
-		"inner":  whole + "-DINNER -fPIE -pie -Wl,-z,notext",
-		"pie":    whole + "-fPIE -pie",
-		"fixed":  whole + "-fno-pic -no-pie",
-		"relr":   whole + "-fPIE -pie -Wl,-z,pack-relative-relocs",
-		"rel":    whole + "-mcmodel=large -fno-pic -pie -Wl,-z,notext,-z,rel",
-		"values": whole + "-DINNER -mcmodel=large -fno-pic -pie -Wl,-z,notext,--apply-dynamic-relocs",
-		"shared": "-DLIBRARY -fPIC -shared",
+		"large":     whole + "-mcmodel=large -fno-pic -pie -Wl,-z,notext",
+		"inner":     whole + "-DINNER -fPIE -pie -Wl,-z,notext",
+		"pie":       whole + "-fPIE -pie",
+		"fixed":     whole + "-fno-pic -no-pie",
+		"relr":      whole + "-fPIE -pie -Wl,-z,pack-relative-relocs",
+		"rel":       whole + "-mcmodel=large -fno-pic -pie -Wl,-z,notext,-z,rel",
+		"values":    whole + "-DINNER -mcmodel=large -fno-pic -pie -Wl,-z,notext,--apply-dynamic-relocs",
+		"shared":    "-DLIBRARY -fPIC -shared",
+		"prelinked": "-DLIBRARY -mcmodel=large -fno-pic -shared -Wl,-z,notext,--image-base=0x3000000000,--apply-dynamic-relocs",
 	}
-	only := map[string]string{"relr": "bfd mold", "rel": "lld", "values": "lld", "pie": "bfd", "fixed": "bfd"} // linkers
+	only := map[string]string{"relr": "bfd mold", "rel": "lld", "values": "lld", "prelinked": "lld", "pie": "bfd", "fixed": "bfd"} // linkers
 	lib := k.path("libgcc/libgcc_s.so.1")
 	normal := 0
 	for _, compiler := range []string{"g++", "clang++"} {
@@ -49,7 +50,7 @@ func TestRelocatedTables(t *testing.T) {
 						require.NoError(t, err, "%s", said)
 					}
 					switch {
-					case shape == "shared":
+					case strings.Contains(flags, "-shared"):
 						make(filepath.Join(dir, "libthrower.so"), flags, source)
 						make(program, "-DPROGRAM -L"+dir+" -Wl,-rpath,"+dir, source, "-lthrower")
 					case strings.Contains(flags, "INNER"):
