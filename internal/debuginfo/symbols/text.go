@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/ehasm/ehasm/internal/files/input"
 )
@@ -93,10 +94,11 @@ var ErrNotOwn = errors.New("not a file of this user, nor of root, nor of the use
 type Written struct {
 	// Path of the file. If Root is not "", Path is below that folder, and no part of it may be a symbolic link.
 	Root, Path string
-	File       *os.File // the file, which another one may have the path of; nil: see Path
-	Name       string   // for messages: as the process has it
-	PID        int32    // of the process, in this namespace
-	User       uint32   // whose process it was when it ran; 0: not known
+	File       *os.File  // the file, which another one may have the path of; nil: see Path
+	Name       string    // for messages: as the process has it
+	PID        int32     // of the process, in this namespace
+	User       uint32    // whose process it was when it ran; 0: not known
+	After      time.Time // when the process began: one from before is another's; zero: not known
 }
 
 // open opens the file, and returns its size, if it is no symbolic link and comes from the process as isOf has it.
@@ -115,6 +117,10 @@ func (w *Written) open() (f *os.File, size int64, err error) {
 	st, err := f.Stat()
 	if err == nil && (seen != nil && !os.SameFile(st, seen) || !isOf(st, w)) {
 		err = fmt.Errorf("%s: %w", w.Name, ErrNotOwn)
+	}
+	const tolerance = 10 * time.Second // clocks are set
+	if err == nil && st.ModTime().Add(tolerance).Before(w.After) {
+		err = fmt.Errorf("%s, of an earlier process: %w", w.Name, os.ErrNotExist)
 	}
 	if err != nil {
 		f.Close()

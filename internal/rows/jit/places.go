@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/files/input"
@@ -32,6 +33,7 @@ type place struct {
 	tmp  *os.File        // its /tmp, which is out of reach once it has ended; nil: the one here
 	dump symbols.Written // its jitdump file; Path is "": there is none
 	user uint32          // whose it is
+	from time.Time       // when it began; zero: not known
 }
 
 // mostPlaces is how many processes are remembered: each may hold a descriptor.
@@ -67,7 +69,7 @@ func (p *Places) See(pid int32) {
 
 // look is See, and returns the place.
 func (p *Places) look(pid int32) *place {
-	pl := &place{pid: procfs.OwnPID(pid), seen: true, tmp: openTmp(pid), user: symbols.UserOf(pid)}
+	pl := &place{pid: procfs.OwnPID(pid), seen: true, tmp: openTmp(pid), user: symbols.UserOf(pid), from: procfs.Started(pid)}
 	if pl.pid != pid || pl.tmp != nil || pl.user != 0 || p.known[pid] != nil { // others need not be remembered
 		p.add(pid, pl)
 	}
@@ -212,6 +214,9 @@ func (p *Places) Maps(pid int32) (list []symbols.Written) {
 	for _, folder := range p.folders {
 		path := filepath.Join(folder, fmt.Sprintf("perf-%d.map", pid))
 		list = append(list, symbols.Written{Path: path, Name: path, PID: pid, User: pl.user})
+	}
+	for i := range list {
+		list[i].After = pl.from
 	}
 	return list
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
@@ -80,6 +81,22 @@ func TestPlacesContained(t *testing.T) {
 	assert.Equal(t, "inside", name(seen))
 	_, err := symbols.JITDump(dump, symbols.NewBudget(1<<20))
 	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestPlacesEarlier: a map from before a process began is not the process's, whose number another one had.
+func TestPlacesEarlier(t *testing.T) {
+	dir, self := t.TempDir(), int32(os.Getpid())
+	path := filepath.Join(dir, fmt.Sprintf("perf-%d.map", self))
+	require.NoError(t, os.WriteFile(path, []byte("1000 10 name\n"), 0o600))
+	p := NewPlaces(true, dir)
+	defer p.Close()
+	began := procfs.Started(self)
+	require.WithinDuration(t, time.Now(), began, 10*time.Minute)
+	for after, want := range map[time.Duration]error{-time.Hour: os.ErrNotExist, 0: nil, time.Hour: nil} {
+		require.NoError(t, os.Chtimes(path, began.Add(after), began.Add(after)))
+		_, err := symbols.PerfMap(p.Maps(self)[0], symbols.NewBudget(1<<20))
+		assert.ErrorIs(t, err, want)
+	}
 }
 
 // TestPlacesLink: a process's /tmp that is a link, or a map that is one, leads nowhere.
