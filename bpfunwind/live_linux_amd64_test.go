@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -159,17 +160,23 @@ func (s *session) pump() {
 	})
 }
 
-func (s *session) drain(rings []perfRing, f func(perfdata.Record)) {
-	for _, e := range rings {
-		e.ring.Refresh()
-		for raw := e.ring.Peek(); raw != nil; raw = e.ring.Peek() {
-			record, err := s.decoder.Decode(raw, e.as)
-			require.NoError(s.t, err)
-			f(record)
-			e.ring.Next()
-		}
-		e.ring.Free()
-		require.NoError(s.t, e.ring.Err())
+// drain reads records in the order of their time: a fork on one CPU comes before what the child does on another.
+func (s *session) drain(list []perfRing, f func(perfdata.Record)) {
+	rings := make([]*perfevent.Ring, len(list))
+	for i := range list {
+		rings[i] = list[i].ring
+	}
+	order := perfevent.NewOrder(rings, func(i int, raw []byte) uint64 { return list[i].as.Time(raw) })
+	order.Refresh()
+	for i, raw := order.Next(math.MaxUint64); raw != nil; i, raw = order.Next(math.MaxUint64) {
+		record, err := s.decoder.Decode(raw, list[i].as)
+		require.NoError(s.t, err)
+		f(record)
+		order.Done(i)
+	}
+	order.Free()
+	for _, r := range rings {
+		require.NoError(s.t, r.Err())
 	}
 }
 

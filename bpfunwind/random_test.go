@@ -15,15 +15,23 @@ type generator struct {
 
 // stepTable makes a table of so many ranges at low addresses.
 func stepTable(r *rand.Rand, ranges int) *dwarfcfa.Table {
+	if r.IntN(3) > 0 {
+		return denseTable(r, ranges, 0)
+	}
+	return denseTable(r, ranges, []int{1, 2, 3, 5, 20}[r.IntN(5)])
+}
+
+// denseTable makes a table whose ranges have a byte, or up to so many; 0: of any length. With 1, pages have 256 ranges.
+func denseTable(r *rand.Rand, ranges, longest int) *dwarfcfa.Table {
 	g := &generator{r, &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}}
 	t := g.table
 	known := map[dwarfcfa.Row]uint32{}
 	at := dwarfcfa.Addr(0x1000 + r.IntN(0x1000))
 	last := ^uint32(0)
-	var now record                                                          // of the last row
-	dense, longer := r.IntN(3) == 0, []int{1, 1, 1, 2, 3, 5, 20}[r.IntN(7)] // pages have up to 256 ranges
+	var now record // of the last row
+	dense := longest > 0
 	for range ranges {
-		if r.IntN(8) == 0 && !(dense && (longer == 1 || r.IntN(8) > 0)) {
+		if r.IntN(8) == 0 && !(dense && (longest == 1 || r.IntN(8) > 0)) {
 			at += dwarfcfa.Addr(1 + r.IntN(1<<r.IntN(12)))
 			last = ^uint32(0)
 		}
@@ -40,7 +48,7 @@ func stepTable(r *rand.Rand, ranges int) *dwarfcfa.Table {
 		}
 		end := at + dwarfcfa.Addr(1+r.IntN(1<<r.IntN(9)))
 		if dense {
-			end = at + 1 + dwarfcfa.Addr(r.IntN(longer)*r.IntN(2))
+			end = at + 1 + dwarfcfa.Addr(r.IntN(longest)*r.IntN(2))
 		}
 		if id == last {
 			t.Ranges[len(t.Ranges)-1].End = end
