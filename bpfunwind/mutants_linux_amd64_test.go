@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -136,7 +137,7 @@ func (g *rig) differs(t *testing.T, real []*dwarfcfa.Table, walks int) bool {
 	for g.u.Read(0, func(*Sample) {}) != nil { // what another mutant left
 	}
 	clear(g.states)
-	require.NoError(t, g.u.maps.nested.Put(uint32(0), make([]uint64, g.u.maps.cpus)))
+	require.NoError(t, g.u.maps.nested.Put(uint32(0), make([]uint64, ebpf.MustPossibleCPU())))
 	g.stats = Stats{}
 	for i := 0; i < walks/200; i++ {
 		g.use(t, g.tablesFor(t, real, i))

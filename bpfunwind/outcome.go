@@ -31,16 +31,8 @@ func (o Outcome) String() string {
 		"unreadable register", "lost register", "frame limit", "time limit", "remapped", "32-bit code", "damaged tables"}[o]
 }
 
-// Outcomes is a set of outcomes, a bit for each.
+// Outcomes is a set of outcomes: bit 1<<o for an outcome o.
 type Outcomes uint32
-
-// NewOutcomes returns a set.
-func NewOutcomes(list ...Outcome) (s Outcomes) {
-	for _, o := range list {
-		s |= 1 << o
-	}
-	return s
-}
 
 // Has reports whether an outcome is in the set.
 func (s Outcomes) Has(o Outcome) bool { return s>>o&1 != 0 }

@@ -28,6 +28,9 @@ const (
 	returnCopy   = 1
 )
 
+// license is what the kernel asks of programs that call the functions used here.
+const license = "Dual MIT/GPL"
+
 // Offsets in the stack of the main function, below stackKey.
 const (
 	stackState = -16
@@ -241,7 +244,7 @@ func (p *program) release() {
 
 // load loads the program into the kernel.
 func (p *program) load() (*ebpf.Program, error) {
-	spec := &ebpf.ProgramSpec{Name: "unwind", Type: p.source.Kind.programType(), Instructions: p.emit(), License: "GPL"}
+	spec := &ebpf.ProgramSpec{Name: "unwind", Type: p.source.Kind.programType(), Instructions: p.emit(), License: license}
 	loaded, err := ebpf.NewProgram(spec)
 	return loaded, explain(err)
 }

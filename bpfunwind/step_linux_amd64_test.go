@@ -120,7 +120,7 @@ func (g *rig) program() asm.Instructions {
 
 // load loads a program instead of the one before.
 func (g *rig) load(list asm.Instructions) error {
-	run, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "unwind", Type: ebpf.RawTracepoint, Instructions: list, License: "GPL"})
+	run, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "unwind", Type: ebpf.RawTracepoint, Instructions: list, License: license})
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/bits"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -82,7 +83,7 @@ type maps struct {
 	nested    *ebpf.Map // a count: walks that found no state
 	rings     *ebpf.Map // by CPU
 	ringSize  int
-	cpus      int
+	cpus      int         // one more than the highest number of a CPU that is online
 	list      []*ebpf.Map // all of them
 }
 
@@ -109,7 +110,7 @@ func (u *Unwinder) start() (err error) {
 	if u.rings, err = newRings(u.maps); err != nil {
 		return err
 	}
-	spec := &ebpf.ProgramSpec{Name: "forget", Type: ebpf.RawTracepoint, Instructions: emitForget(u.maps.processes.FD()), License: "GPL"}
+	spec := &ebpf.ProgramSpec{Name: "forget", Type: ebpf.RawTracepoint, Instructions: emitForget(u.maps.processes.FD()), License: license}
 	forget, err := ebpf.NewProgram(spec)
 	if err != nil {
 		return explain(err)
@@ -122,7 +123,7 @@ func (u *Unwinder) start() (err error) {
 // newMaps makes the maps but for chunks and rings.
 func newMaps(opt Options) (m *maps, err error) {
 	m = &maps{ringSize: opt.RingSize}
-	if m.cpus, err = ebpf.PossibleCPU(); err != nil {
+	if m.cpus, err = onlineCPUs(); err != nil {
 		return nil, err
 	}
 	cpus := uint32(m.cpus)
@@ -144,6 +145,18 @@ func newMaps(opt Options) (m *maps, err error) {
 		m.list = append(m.list, *of.place)
 	}
 	return m, nil
+}
+
+// onlineCPUs returns one more than the highest number of a CPU that is online. Many more may be possible. Walks on one that comes
+// later count as nested.
+func onlineCPUs() (int, error) {
+	list, err := os.ReadFile("/sys/devices/system/cpu/online") // such as 0-3,8-11
+	if err != nil {
+		return 0, err
+	}
+	text := strings.TrimSpace(string(list))
+	highest, err := strconv.Atoi(text[strings.LastIndexAny(text, ",-")+1:])
+	return highest + 1, err
 }
 
 func (m *maps) close() {
@@ -174,7 +187,7 @@ type Stats struct {
 	Outcomes [NumOutcomes]uint64 // walks
 	Frames   uint64              // of users
 	Lost     uint64              // samples for which the ring had no room
-	Nested   uint64              // events without a walk: more than four walks were in progress on a CPU
+	Nested   uint64              // events without a walk: four were in progress on the CPU, or it came later than Load
 }
 
 // Stats reads the counts of all CPUs.
