@@ -12,21 +12,9 @@ type Addr = dwarfcfa.Addr
 
 // Table is one decoded LSDA. It does not change once made.
 type Table struct {
-	Addr     Addr // of its first byte
-	Function Addr // first pc of its FDE, to which call sites are relative
-	PadBase  Addr // LPStart: base of landing pads; Function if it is omitted
-
-	PadEncoding  dwarfcfa.PointerEncoding // of LPStart; PEOmit: as Function
-	TypeEncoding dwarfcfa.PointerEncoding // of the type table; PEOmit: there is none
-	SiteEncoding dwarfcfa.PointerEncoding // of call sites
-
-	HasTypes bool
-	TypeBase Addr // where the type table ends and exception specifications begin
-	Actions  Addr // the action table, which follows the call sites
-
-	Sites []Site
-
-	bytes *dwarfcfa.Encoded // the section that the area lies in, for actions and types
+	Sites   []Site
+	actions Addr              // the action table, which follows the call sites
+	bytes   *dwarfcfa.Encoded // the section that the area lies in, for actions
 }
 
 // Site is a call-site record for calls in [Start, End), as stored. Records of
@@ -36,18 +24,6 @@ type Site struct {
 	Start, End Addr
 	Pad        Addr   // landing pad; 0: an exception passes through the frame
 	Action     uint64 // 1 + offset of the first action record; 0: none, the pad is a cleanup
-}
-
-// Action is a record of an action chain.
-type Action struct {
-	Filter int64 // 0: cleanup; above 0: index of a type to catch; below 0: an exception specification
-	Type   Type  // Filter > 0
-}
-
-// Type is an entry of the type table.
-type Type struct {
-	Any  bool // stored as 0: catch (...)
-	Addr Addr // 0: known only at run time; else of the type's description, or of its pointer if the encoding is indirect
 }
 
 // ErrLimit is wrapped if an area is larger than any real one.
@@ -126,37 +102,34 @@ func (r *Reader) table(f *dwarfcfa.FDE) (*Table, error) {
 
 // Parse reads the area at addr among bytes; function is the first pc of its FDE.
 func Parse(bytes *dwarfcfa.Encoded, addr, function Addr) (*Table, error) {
-	t := &Table{Addr: addr, Function: function, PadBase: function, bytes: bytes}
+	t := &Table{bytes: bytes}
+	base := function // of landing pads: LPStart
 	e := bytes.At(addr, bytes.End())
-	t.PadEncoding = dwarfcfa.PointerEncoding(e.U8())
-	if t.PadEncoding != dwarfcfa.PEOmit && e.Err() == nil {
+	if enc := dwarfcfa.PointerEncoding(e.U8()); enc != dwarfcfa.PEOmit && e.Err() == nil {
 		var null bool
-		t.PadBase, null = e.Pointer(t.PadEncoding, function)
-		if null && bytes.Moved() {
+		if base, null = e.Pointer(enc, function); null && bytes.Moved() {
 			return nil, fmt.Errorf("%w: landing pads at absolute addresses in a file that is loaded anywhere", dwarfcfa.ErrUnsupported)
 		}
 	}
-	t.TypeEncoding = dwarfcfa.PointerEncoding(e.U8())
-	if t.TypeEncoding != dwarfcfa.PEOmit && e.Err() == nil {
+	if dwarfcfa.PointerEncoding(e.U8()) != dwarfcfa.PEOmit && e.Err() == nil { // of the type table, which the routine reads
 		n := e.ULEB()
-		t.HasTypes, t.TypeBase = true, e.Addr()+Addr(n)
-		if e.Err() == nil && (t.TypeBase < e.Addr() || t.TypeBase > e.End()) {
+		if end := e.Addr() + Addr(n); e.Err() == nil && (end < e.Addr() || end > e.End()) {
 			return nil, fmt.Errorf("%w: type table ends %#x bytes on", dwarfcfa.ErrTruncated, n)
 		}
 	}
-	t.SiteEncoding = dwarfcfa.PointerEncoding(e.U8())
+	encoding := dwarfcfa.PointerEncoding(e.U8()) // of call sites
 	n := e.ULEB()
 	if e.Err() != nil {
 		return nil, e.Err()
 	}
-	t.Actions = e.Addr() + Addr(n)
-	if t.Actions < e.Addr() || t.Actions > e.End() {
+	t.actions = e.Addr() + Addr(n)
+	if t.actions < e.Addr() || t.actions > e.End() {
 		return nil, fmt.Errorf("%w: call sites of %#x bytes", dwarfcfa.ErrTruncated, n)
 	}
 	// The call sites, each of three encoded values and an action.
-	sites := bytes.At(e.Addr(), t.Actions)
-	for sites.Addr() < t.Actions {
-		start, length, pad := sites.Value(t.SiteEncoding), sites.Value(t.SiteEncoding), sites.Value(t.SiteEncoding)
+	sites := bytes.At(e.Addr(), t.actions)
+	for sites.Addr() < t.actions {
+		start, length, pad := sites.Value(encoding), sites.Value(encoding), sites.Value(encoding)
 		s := Site{Start: function + Addr(start), Action: sites.ULEB()}
 		s.End = s.Start + Addr(length)
 		if sites.Err() != nil {
@@ -166,7 +139,7 @@ func Parse(bytes *dwarfcfa.Encoded, addr, function Addr) (*Table, error) {
 			return nil, fmt.Errorf("%w: call site %d, %#x bytes from %#x on, overflows 64 bits", dwarfcfa.ErrBadEncoding, len(t.Sites), length, start)
 		}
 		if pad != 0 {
-			s.Pad = t.PadBase + Addr(pad)
+			s.Pad = base + Addr(pad)
 		}
 		if len(t.Sites) == maxSites {
 			return nil, fmt.Errorf("%w: more than %d call sites", ErrLimit, maxSites)
@@ -193,78 +166,30 @@ func (t *Table) Effective() []Site {
 	return out
 }
 
-// Chain returns the action records of a site, in the order in which they are
-// tried; none if the site has no action.
-func (t *Table) Chain(s Site) ([]Action, error) {
-	var chain []Action
+// Chain returns the filters of a site's action records, in the order in which they are tried; none if the site has no
+// action. 0 is a cleanup, above 0 is a type to catch, below 0 an exception specification.
+func (t *Table) Chain(s Site) ([]int64, error) {
+	var chain []int64
 	if s.Action == 0 {
 		return nil, nil
 	}
-	at := t.Actions + Addr(s.Action-1)
-	if at < t.Actions {
+	at := t.actions + Addr(s.Action-1)
+	if at < t.actions {
 		return nil, fmt.Errorf("%w: action %#x", dwarfcfa.ErrTruncated, s.Action)
 	}
 	for len(chain) < maxActions {
 		e := t.bytes.At(at, t.bytes.End())
-		a := Action{Filter: e.SLEB()}
+		filter := e.SLEB()
 		link := e.Addr()
 		next := e.SLEB()
 		if e.Err() != nil {
 			return nil, e.Err()
 		}
-		if a.Filter > 0 {
-			var err error
-			if a.Type, err = t.typeAt(a.Filter); err != nil {
-				return nil, err
-			}
-		}
-		chain = append(chain, a)
+		chain = append(chain, filter)
 		if next == 0 {
 			return chain, nil
 		}
 		at = link + Addr(next)
 	}
 	return nil, fmt.Errorf("%w: a chain of more than %d actions", ErrLimit, maxActions)
-}
-
-// typeAt reads entry n of the type table, which grows downwards.
-func (t *Table) typeAt(n int64) (Type, error) {
-	size := t.TypeEncoding.PointerSize()
-	if !t.HasTypes || size == 0 {
-		return Type{}, fmt.Errorf("%w: type %d of a table with encoding %v", dwarfcfa.ErrBadEncoding, n, t.TypeEncoding)
-	}
-	if n > int64(t.TypeBase)/int64(size) {
-		return Type{}, fmt.Errorf("%w: type %d", dwarfcfa.ErrTruncated, n)
-	}
-	e := t.bytes.At(t.TypeBase-Addr(n)*Addr(size), t.TypeBase)
-	p, null := e.Pointer(t.TypeEncoding, t.Function)
-	if errors.Is(e.Err(), dwarfcfa.ErrUnsupported) { // e.g. a type of another object, of which the loader knows where it is
-		return Type{}, nil
-	}
-	return Type{Any: null, Addr: p}, e.Err()
-}
-
-// Specification returns the types of the exception specification that a negative
-// filter refers to: those that the function may throw.
-func (t *Table) Specification(filter int64) ([]Type, error) {
-	if filter >= 0 || !t.HasTypes {
-		return nil, fmt.Errorf("%w: filter %d", dwarfcfa.ErrBadEncoding, filter)
-	}
-	e := t.bytes.At(t.TypeBase+Addr(-(filter+1)), t.bytes.End())
-	var types []Type
-	for len(types) < maxActions {
-		n := e.ULEB()
-		if e.Err() != nil || n == 0 {
-			return types, e.Err()
-		}
-		if n > 1<<32 {
-			return nil, fmt.Errorf("%w: type %d", dwarfcfa.ErrTruncated, n)
-		}
-		typ, err := t.typeAt(int64(n))
-		if err != nil {
-			return nil, err
-		}
-		types = append(types, typ)
-	}
-	return nil, fmt.Errorf("%w: a specification of more than %d types", ErrLimit, maxActions)
 }

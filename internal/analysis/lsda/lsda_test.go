@@ -50,11 +50,10 @@ func TestParse(t *testing.T) {
 	require.Equal(t, table.Sites, table.Effective())
 	chain, err := table.Chain(table.Sites[2])
 	require.NoError(t, err)
-	require.Equal(t, []lsda.Action{{Filter: 1, Type: lsda.Type{Addr: 0x5678}},
-		{Filter: 2, Type: lsda.Type{Any: true}}}, chain)
+	require.Equal(t, []int64{1, 2}, chain)
 	chain, err = table.Chain(table.Sites[3])
 	require.NoError(t, err)
-	require.Equal(t, []lsda.Action{{Filter: 2, Type: lsda.Type{Any: true}}}, chain)
+	require.Equal(t, []int64{2}, chain)
 	chain, err = table.Chain(table.Sites[1])
 	require.NoError(t, err)
 	require.Empty(t, chain)
@@ -112,7 +111,7 @@ int main(int argc, char **) { all[argc & 1](); return more(argc); }
 `
 
 // TestCompilers: what gcc and clang write is read whole, pads lie where the code
-// of the function is, and the type tables lead to the types.
+// of the function is.
 func TestCompilers(t *testing.T) {
 	testtool.Need(t, "g++", "clang++", "strip")
 	dir := t.TempDir()
@@ -199,11 +198,6 @@ func FuzzParse(f *testing.F) {
 			}
 			chain, err := table.Chain(s)
 			require.False(t, err != nil && chain != nil)
-			for _, a := range chain {
-				if a.Filter < 0 {
-					_, _ = table.Specification(a.Filter)
-				}
-			}
 		}
 	})
 }
