@@ -101,6 +101,9 @@ func (s *ringSet) close() {
 	unix.Close(s.epoll)
 }
 
+// FD returns a descriptor for poll: it can be read when a ring is a quarter full, until the next Read.
+func (u *Unwinder) FD() int { return u.rings.epoll }
+
 // Read calls f for the samples that the rings hold. It first waits until one is a quarter full, but no longer than wait. Samples
 // of a CPU come in the order of their time.
 func (u *Unwinder) Read(wait time.Duration, f func(*Sample)) error {

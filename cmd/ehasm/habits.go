@@ -43,6 +43,7 @@ func habits() []habit {
 		{"record", "alloc-period", "want 'ehasm heap --period SIZE COMMAND'"}, {"record", "with", "want 'ehasm heap --with PATH COMMAND'"},
 		{"record", "every", agent}, {"record", "flight", agent}, {"record", "dump", agent}, {"record", "push", agent},
 		{"record", "push-as", agent}, {"record", "push-name", agent}, {"record", "push-label", agent}, {"record", "push-header", agent},
+		{"record", "refill", "stacks longer than a copy are completed where that is possible: leave it out"},
 		{"record", "faults", "want -e page-faults"}, {"record", "realtime", agent},
 		{"record", "source", "script has it: record unwinds by .eh_frame, else .debug_frame, .sframe or the code"},
 		{"script", "F", asPerf}, {"script", "fields", asPerf}, {"script", "G", asPerf}, {"script", "header", asPerf}, {"script", "comms", "want --comm NAME"},
@@ -214,5 +215,5 @@ func recordGroups() []flagGroup {
 
 // walkGroup is the heading of flags of walkFlags and others.
 func walkGroup(more ...string) flagGroup {
-	return flagGroup{"How stacks are found", append([]string{"stack-copy", "refill", "max-stack", "ring", "frame-pointers", "synth"}, more...)}
+	return flagGroup{"How stacks are found", append([]string{"unwind", "max-stack", "frame-pointers", "synth", "stack-copy", "ring"}, more...)}
 }

@@ -124,8 +124,8 @@ func flagValues(verb, flag string) []string {
 		return []string{"always", "gaps", "never"}
 	case "push-as":
 		return []string{"pyroscope", "otlp", "pprof"}
-	case "refill":
-		return []string{"auto", "never"}
+	case "unwind":
+		return []string{"auto", "kernel", "copy"}
 	case "source":
 		return []string{"auto", "eh_frame", "debug_frame", "sframe"}
 	case "synth":

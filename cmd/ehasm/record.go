@@ -10,6 +10,7 @@ import (
 
 	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/profile/labels"
+	"github.com/ehasm/ehasm/internal/profile/record"
 	"github.com/ehasm/ehasm/internal/profile/recorder"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/timeline"
@@ -101,7 +102,7 @@ const (
 	defaultFrequency = 999
 	defaultCopy      = 16 << 10
 	longerCopy       = 64000 // if that is too short; a sample has at most 65535 bytes in all
-	defaultRecordMax = 1024
+	defaultRecordMax = 8192
 	defaultRing      = 16 << 20 // with up to manyCPUs; 8 MB lost samples of 400 busy processes on two CPUs
 	smallRing        = 8 << 20  // with more
 	manyCPUs         = 16
@@ -110,7 +111,7 @@ const (
 // givenFlags holds the values of flags that are parsed after all have been given.
 type givenFlags struct {
 	fs                       *pflag.FlagSet
-	format, refill, pointers *string
+	format, pointers, unwind *string
 	labels                   *[]string
 }
 
@@ -119,10 +120,10 @@ func (g *givenFlags) changed(name string) bool { return g.fs.Lookup(name) != nil
 
 // newRecordOptions returns the options of a verb before its flags are declared.
 func newRecordOptions(v verb, fs *pflag.FlagSet) *recordOptions {
-	format, refill, pointers := "", "auto", "always"
-	opt := &recordOptions{verb: v, given: givenFlags{fs, &format, &refill, &pointers, &[]string{"comm"}}}
+	format, pointers, where := "", "always", "auto"
+	opt := &recordOptions{verb: v, given: givenFlags{fs, &format, &pointers, &where, &[]string{"comm"}}}
 	opt.Sampling.Frequency, opt.Sampling.Copy, opt.Sampling.MaxStack = defaultFrequency, defaultCopy, defaultRecordMax
-	opt.Run.Cache = true
+	opt.Sampling.Refill, opt.Run.Cache = true, true
 	return opt
 }
 
@@ -186,7 +187,7 @@ func (opt *recordOptions) nameFlags() {
 func (opt *recordOptions) walkFlags() {
 	fs, s := opt.given.fs, &opt.Sampling
 	sizeFlag(fs, "stack-copy", "copy `SIZE` of each stack (default 16K, 64000 where that is too little)", 0, func(n uint64) { s.Copy = int(n) })
-	opt.given.refill = fs.String("refill", "auto", "`WHEN` to complete stacks longer than the copy: auto, never")
+	opt.given.unwind = fs.String("unwind", "auto", "`WHERE` stacks are unwound: in the kernel, in a copy, or auto")
 	fs.IntVar(&s.MaxStack, "max-stack", defaultRecordMax, "at most `N` frames of user code per stack")
 	sizeFlag(fs, "ring", "memory of `SIZE` for a CPU's samples (default 16M, with many CPUs 8M)", 1, func(n uint64) { s.Ring = int(n) })
 	opt.given.pointers = fs.String("frame-pointers", "always", "`WHEN` to guess by rbp: always, gaps, never")
@@ -205,7 +206,7 @@ func (opt *recordOptions) run(ctx context.Context, args []string, c *console) in
 
 // complete checks the flags and arguments and completes the options.
 func (opt *recordOptions) complete(args []string) error {
-	if !opt.given.changed("stack-copy") && *opt.given.refill == "auto" {
+	if !opt.given.changed("stack-copy") {
 		opt.Sampling.Grow = longerCopy
 	}
 	switch {
@@ -216,7 +217,7 @@ func (opt *recordOptions) complete(args []string) error {
 	case opt.Sampling.Period > math.MaxInt64: // the kernel refuses more
 		return fmt.Errorf("-c %d: want at most %d", opt.Sampling.Period, int64(math.MaxInt64))
 	}
-	if err := opt.parse(*opt.given.format, *opt.given.refill, *opt.given.pointers, args); err != nil {
+	if err := opt.parse(*opt.given.format, *opt.given.pointers, args); err != nil {
 		return err
 	}
 	if err := opt.parseLabels(*opt.given.labels, opt.given.changed("labels")); err != nil {
@@ -226,7 +227,7 @@ func (opt *recordOptions) complete(args []string) error {
 }
 
 // parse checks the flags and arguments and completes the options.
-func (opt *recordOptions) parse(format, refill, pointers string, args []string) (err error) {
+func (opt *recordOptions) parse(format, pointers string, args []string) (err error) {
 	targets := 0
 	for _, is := range []bool{len(args) > 0, len(opt.Target.PIDs) > 0, opt.Target.All,
 		opt.Target.Selection.Name != "", opt.Target.Selection.Unit != "", opt.Target.Selection.Container != ""} {
@@ -269,12 +270,8 @@ func (opt *recordOptions) parse(format, refill, pointers string, args []string) 
 	}
 	slices.Sort(opt.Target.PIDs)
 	opt.Target.PIDs = slices.Compact(opt.Target.PIDs) // one that is named twice would be sampled twice
-	switch refill {
-	case "auto":
-		opt.Sampling.Refill = true
-	case "never":
-	default:
-		return fmt.Errorf("--refill %q: want auto or never", refill)
+	if opt.Sampling.Unwind, err = record.ParseUnwind(*opt.given.unwind); err != nil {
+		return fmt.Errorf("--unwind: %w", err)
 	}
 	if opt.Sampling.Pointers, err = unwind.ParseFramePointers(pointers); err != nil {
 		return fmt.Errorf("--frame-pointers: %w", err)

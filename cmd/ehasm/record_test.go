@@ -18,6 +18,7 @@ import (
 
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/google/pprof/profile"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -105,11 +106,11 @@ func TestRecordStatus(t *testing.T) {
 		{2, "nothing to record", nil},
 		{2, "-a records everything, without a command", []string{"-a", "true"}},
 		{2, "unknown suffix: want .pb.gz", []string{"-o", "x.txt", "true"}},
-		{2, "the format perf.data goes with none of --top", []string{"-o", "x.perf.data", "--off-cpu", "true"}},
-		{2, "the format perf.data goes with none of --top", []string{"-o", "x.perf.data", "--raw", "y.data", "true"}},
+		{2, "the format perf.data goes with neither --raw", []string{"-o", "x.perf.data", "--off-cpu", "true"}},
+		{2, "the format perf.data goes with neither --raw", []string{"-o", "x.perf.data", "--raw", "y.data", "true"}},
 		{2, "cannot be written to a pipe", []string{"-o", "-", "--format", "perf.data", "true"}},
 		{2, "have no effect in the format perf.data", []string{"-o", "x.perf.data", "--inline", "true"}},
-		{2, "--refill \"x\"", []string{"--refill", "x", "true"}},
+		{2, "--unwind: \"x\"", []string{"--unwind", "x", "true"}},
 		{2, "want a power of two", []string{"--ring", "5", "true"}},
 		{2, "--cgroup goes with -a", []string{"--cgroup", "/", "true"}},
 		{2, "want a multiple of 8", []string{"--stack-copy", "13", "true"}},
@@ -129,9 +130,9 @@ func TestRecordStatus(t *testing.T) {
 
 // TestRecordPIDs: a process that is named twice is recorded once, and a thread is no process.
 func TestRecordPIDs(t *testing.T) {
-	opt := &recordOptions{}
+	opt := newRecordOptions(recordVerb(), pflag.NewFlagSet("", pflag.ContinueOnError))
 	opt.Target.PIDs, opt.Sampling.Frequency, opt.Output.Path = []int{7, 3, 7}, 1, "p.svg"
-	require.NoError(t, opt.parse("", "auto", "always", nil))
+	require.NoError(t, opt.parse("", "always", nil))
 	assert.Equal(t, []int{3, 7}, opt.Target.PIDs)
 	list, err := os.ReadDir("/proc/self/task")
 	require.NoError(t, err)
@@ -307,7 +308,7 @@ func TestRecordUnprivileged(t *testing.T) {
 func assertRawAsFolded(t *testing.T, dir string, as func(args ...string) result) {
 	t.Helper()
 	raw, folded := filepath.Join(dir, "raw.data"), filepath.Join(dir, "raw.folded")
-	r := as("--raw", raw, "--refill=never", "-o", folded, "sh", "-c", busy)
+	r := as("--raw", raw, "-o", folded, "sh", "-c", busy)
 	require.Zero(t, r.code, r.stderr)
 	want, err := os.ReadFile(folded)
 	require.NoError(t, err)

@@ -5,6 +5,7 @@ package mapped
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -134,13 +135,22 @@ func inodeCounts(f *os.File) bool {
 	return kind == unix.OVERLAYFS_SUPER_MAGIC || kind == unix.BTRFS_SUPER_MAGIC || kind == bcachefs
 }
 
+// has reports whether the process still has the mapping, so that its memory says what the file holds: another file may lie
+// there since.
+func (p *Process) has(m *procfs.Mapping) bool {
+	list, err := procfs.Mappings(p.PID)
+	return err == nil && slices.ContainsFunc(list, func(now procfs.Mapping) bool {
+		return now.Start == m.Start && now.Offset == m.Offset && now.Inode == m.Inode && now.Name == m.Name && (m.Device == "" || now.Device == m.Device)
+	})
+}
+
 // read reads what is remembered of a file, if it is the one that is mapped: by its numbers or, as some file systems (overlayfs,
 // btrfs) number a file otherwise than the kernel does, by the memory.
 func (fs *Files) read(f *os.File, p *Process, m *procfs.Mapping, mapped bool) (st syscall.Stat_t, e elfFile, ok bool) {
 	if err := syscall.Fstat(int(f.Fd()), &st); err != nil {
 		return st, e, false
 	}
-	if !mapped && !sameNumbers(&st, m) && !(st.Ino == m.Inode && inodeCounts(f)) && m.Compare(f, p.Read) != procfs.Equal {
+	if !mapped && !sameNumbers(&st, m) && !(st.Ino == m.Inode && inodeCounts(f)) && !(p.has(m) && m.Compare(f, p.Read) == procfs.Equal) {
 		return st, e, false
 	}
 	id, err := abi.BuildID(f)

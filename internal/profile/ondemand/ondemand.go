@@ -79,10 +79,7 @@ func (d *Maker) EhElf(ctx context.Context, name string, file io.ReaderAt, size i
 	if err != nil {
 		return nil, err
 	}
-	opt := compile.Options{Dispatch: compile.Packed, Synth: compile.SynthMissing, Source: d.opt.Source}
-	if d.opt.TablesOnly {
-		opt.Synth = compile.SynthOff
-	}
+	opt := d.code()
 	target := compile.Target{Unproven: true, Transient: true}
 	table, err := compile.NewTable(ctx, object, opt, target)
 	if err != nil {

@@ -105,8 +105,11 @@ func (k *copies) grow(now func() (uint64, error)) error {
 	return err
 }
 
+// replaced reports whether the first event was replaced by longer copies before.
+func (g *growth) replaced(at uint64) bool { return g.muted != nil && at > g.mutedAt }
+
 // isMuted reports whether a sample is of an event that was replaced before.
 func (g *growth) isMuted(raw []byte, at uint64) bool {
 	const header = 8 // the event's number follows: see sampleType
-	return g.muted != nil && at > g.mutedAt && g.muted[binary.LittleEndian.Uint64(raw[header:])]
+	return g.replaced(at) && g.muted[binary.LittleEndian.Uint64(raw[header:])]
 }

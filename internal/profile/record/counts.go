@@ -34,11 +34,12 @@ type ReadCounts struct {
 
 // WalkCounts holds what came of user stacks.
 type WalkCounts struct {
-	Unwound uint64                   `json:"stacks_unwound"`
-	Frames  uint64                   `json:"user_frames"`
-	Ends    [unwind.NumCauses]uint64 `json:"-"`
-	Guessed uint64                   `json:"stacks_by_frame_pointer"`
-	Long    uint64                   `json:"samples_with_longer_copies"`
+	Unwound  uint64                   `json:"stacks_unwound"`
+	Frames   uint64                   `json:"user_frames"`
+	Ends     [unwind.NumCauses]uint64 `json:"-"`
+	Guessed  uint64                   `json:"stacks_by_frame_pointer"`
+	Long     uint64                   `json:"samples_with_longer_copies"`
+	InKernel uint64                   `json:"stacks_unwound_in_the_kernel"`
 }
 
 // RefillCounts holds what came of stacks that are longer than their copies.
@@ -86,7 +87,7 @@ func (c *Counts) add(d *Counts) {
 	}{{&c.Samples, d.Samples}, {&c.Kernel, d.Kernel}, {&c.NoCopy, d.NoCopy}, {&c.Compat, d.Compat}, {&c.Waited, d.Waited},
 		{&c.Lost, d.Lost}, {&c.LostSide, d.LostSide}, {&c.Throttled, d.Throttled}, {&c.Bad, d.Bad}, {&c.Reread, d.Reread},
 		{&c.Rounds, d.Rounds}, {&c.Released, d.Released},
-		{&c.Unwound, d.Unwound}, {&c.Frames, d.Frames}, {&c.Guessed, d.Guessed}, {&c.Long, d.Long},
+		{&c.Unwound, d.Unwound}, {&c.Frames, d.Frames}, {&c.Guessed, d.Guessed}, {&c.Long, d.Long}, {&c.InKernel, d.InKernel},
 		{&c.Cut, d.Cut}, {&c.Completed, d.Completed}, {&c.Changed, d.Changed}, {&c.Unconfirmed, d.Unconfirmed}} {
 		*f.to += f.from
 	}

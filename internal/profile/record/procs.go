@@ -32,7 +32,9 @@ type process struct {
 	parent  int32
 	code    *jit.Code        // what lies in no file; nil: there is none
 	texts   []unwind.Mapping // executable mappings of files so far
-	listed  int              // mappings that were there when they were last read because there were too many
+	// view is what the kernel was told of its code, see inKernel, and viewBefore what before; 0: nothing.
+	view, viewBefore uint32
+	listed           int // mappings that were there when they were last read because there were too many
 }
 
 // thread is a thread of a process.
@@ -51,6 +53,7 @@ type tracker struct {
 	spaces    uint32
 	onMap     func(pid int32, m procfs.Mapping, buildID []byte) // called for mappings read from /proc; may be nil
 	onComm    func(pid, tid int32, comm string)
+	onDrop    func(pid int32, p *process) // called before a process is forgotten; may be nil
 }
 
 // exits holds what has ended.

@@ -54,6 +54,9 @@ func (s *Session) release(now time.Time) {
 		}
 		s.copies.walker.Forget(func(o *unwind.Object) bool { return is[o] })
 		s.part.table.metIn(is, t.frameAddrs)
+		if s.kernel != nil {
+			s.kernel.release(list)
+		}
 		for _, o := range list {
 			s.releaseOne(o)
 		}
@@ -217,6 +220,9 @@ func (t *tracker) bury() {
 
 // drop forgets a thread, and the process of this number.
 func (t *tracker) drop(id int32) {
+	if t.onDrop != nil {
+		t.onDrop(id, t.processes[id])
+	}
 	t.forgetCode(id)
 	delete(t.threads, id)
 	delete(t.processes, id)

@@ -38,7 +38,12 @@ func (s *Session) round(limit uint64) error {
 	s.now = limit
 	s.part.counts.Rounds++
 	last := limit == ^uint64(0)
-	if s.rings.order.Refresh() == 0 && !last && !s.unread.pending && time.Now().Before(s.releaseAt) {
+	if s.kernel != nil {
+		if err := s.kernel.read(); err != nil {
+			return err
+		}
+	}
+	if (s.kernel == nil || len(s.kernel.waiting) == 0) && s.rings.order.Refresh() == 0 && !last && !s.unread.pending && time.Now().Before(s.releaseAt) {
 		return nil // as in half of all rounds while stacks are refilled
 	}
 	begin := threadTime()
@@ -47,11 +52,21 @@ func (s *Session) round(limit uint64) error {
 		if raw == nil {
 			break
 		}
+		if s.kernel != nil {
+			s.kernel.take(s.rings.streams[ring].event.Time(raw), s.kernelWalked)
+		}
 		s.copies.fetchNext(ring, raw, s.rings.order.After(ring))
 		s.handle(ring, raw)
 		s.rings.order.Done(ring)
 	}
 	s.rings.order.Free()
+	if s.kernel != nil {
+		s.kernel.take(limit, s.kernelWalked)
+		s.kernel.done()
+		if err := s.kernel.update(s.tracker, time.Now()); err != nil {
+			return err
+		}
+	}
 	s.readLost(last)
 	if err := s.copies.grow(s.clock.now); err != nil {
 		return err
@@ -99,6 +114,18 @@ func (s *Session) identify(m *perfdata.Mmap, raw []byte, at uint64) (mapped.Foun
 	return f, raw
 }
 
+// task takes PERF_RECORD_FORK or PERF_RECORD_EXIT.
+func (s *Session) task(r *perfdata.Task) {
+	forked := s.kernel != nil && r.Type == perfdata.TypeFork && r.PID != r.PPID
+	if forked { // the number may have been another process's
+		s.kernel.forget(r.PID, s.tracker.processes[r.PID])
+	}
+	s.tracker.task(r)
+	if forked {
+		s.kernel.fork(r.PID, r.PPID, s.tracker)
+	}
+}
+
 // handle takes a record of a ring.
 func (s *Session) handle(ring int, raw []byte) {
 	from := s.rings.streams[ring]
@@ -130,9 +157,12 @@ func (s *Session) handle(ring int, raw []byte) {
 			s.pace.moving = from.event.Time(raw) + movingTime
 		}
 	case *perfdata.Comm:
+		if r.Exec && s.kernel != nil {
+			s.kernel.forget(r.PID, s.tracker.processes[r.PID])
+		}
 		s.tracker.comm(r)
 	case *perfdata.Task:
-		s.tracker.task(r)
+		s.task(r)
 	case *perfdata.Lost:
 		if from == &s.open.side {
 			s.unread.pending = true

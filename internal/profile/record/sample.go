@@ -28,8 +28,8 @@ type sampled struct {
 func (s *Session) sample(r *perfdata.Sample, raw []byte, ring int) {
 	one := sampled{Sample: Sample{Time: r.Time, Period: r.Period, TID: r.TID, CPU: r.CPU}, pid: r.PID, event: s.numbers[r.ID],
 		user: frameStack{cause: stackfmt.NoUserStack}}
-	s.kernel = chainPart(s.kernel[:0], r, perfdata.ModeKernel)
-	one.kernel = s.kernel
+	s.kernelPart = chainPart(s.kernelPart[:0], r, perfdata.ModeKernel)
+	one.kernel = s.kernelPart
 	th, p := s.tracker.sampled(r.PID, r.TID)
 	counts := &s.part.counts
 	switch {
@@ -44,6 +44,9 @@ func (s *Session) sample(r *perfdata.Sample, raw []byte, ring int) {
 	default:
 		one.user = s.copies.stack(r, ring, th, p.sampledMaps)
 		counts.walked(&one.user)
+		if s.kernel != nil {
+			s.kernel.meet(r.PID)
+		}
 	}
 	if w := s.opt.Raw; w != nil && w.Chains {
 		w.chained(r, raw, s.instructions(p.sampledMaps, one.user.pcs))

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/ehasm/ehasm/bpfunwind"
 	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/profile/perfevent"
 
@@ -28,23 +29,25 @@ type Sample struct {
 
 // Session is a recording. Open makes one, Run records, Take returns the counts.
 type Session struct {
-	opt       Options
-	open      *opened
-	rings     reader
-	tracker   *tracker
-	labeler   *labeler
-	copies    copies
-	pace      pace
-	clock     clock
-	part      part
-	unread    unread
-	unlearnt  []int32          // processes that were there at the start, see learn
-	releaseAt time.Time        // see release
-	now       uint64           // of the round, ns of CLOCK_MONOTONIC
-	numbers   map[uint64]uint8 // see opened.eventNumbers
-	kernel    []uint64         // see chainPart
-	words     []uint64         // see Table.hash
-	calls     []uint64         // see instructions
+	opt         Options
+	open        *opened
+	rings       reader
+	tracker     *tracker
+	labeler     *labeler
+	copies      copies
+	kernel      *inKernel // nil: stacks are unwound in copies alone
+	pace        pace
+	clock       clock
+	part        part
+	unread      unread
+	unlearnt    []int32          // processes that were there at the start, see learn
+	releaseAt   time.Time        // see release
+	now         uint64           // of the round, ns of CLOCK_MONOTONIC
+	numbers     map[uint64]uint8 // see opened.eventNumbers
+	notInKernel error
+	kernelPart  []uint64 // see chainPart
+	words       []uint64 // see Table.hash
+	calls       []uint64 // see instructions
 }
 
 // part is what Take returns.
@@ -84,6 +87,9 @@ func Open(opt Options) (*Session, error) {
 	if s.numbers, err = op.eventNumbers(); err == nil && opt.Raw != nil {
 		err = opt.Raw.start(op, opt.events())
 	}
+	if err == nil {
+		err = s.openKernel()
+	}
 	if err != nil {
 		op.close()
 		return nil, err
@@ -96,6 +102,37 @@ func Open(opt Options) (*Session, error) {
 	}
 	return s, nil
 }
+
+// openKernel has stacks unwound in the kernel, if that is wanted and possible.
+func (s *Session) openKernel() error {
+	opt := &s.opt
+	if opt.Unwind == Copies || opt.Tables == nil {
+		return nil
+	}
+	err := errRaw
+	switch {
+	case s.open.user:
+		err = bpfunwind.ErrRights
+	case opt.Raw == nil && opt.Copy > 0:
+		s.kernel, err = newInKernel(opt, s.open)
+	}
+	if err != nil {
+		if opt.Unwind == KernelToo {
+			return fmt.Errorf("--unwind=kernel: %w", err)
+		}
+		s.notInKernel = err
+		return nil
+	}
+	s.tracker.onDrop = s.kernel.forget
+	s.rings.polled = append(s.rings.polled, unix.PollFd{Fd: int32(s.kernel.unwinder.FD()), Events: unix.POLLIN})
+	return nil
+}
+
+// errRaw says why a recording for perf is unwound in copies.
+var errRaw = errors.New("a perf.data file has copies of stacks, or chains of them")
+
+// NotInKernel says why stacks are not unwound in the kernel; nil: they are, or that was not wanted.
+func (s *Session) NotInKernel() error { return s.notInKernel }
 
 // UserOnly reports whether kernel code is not sampled, for lack of rights.
 func (s *Session) UserOnly() bool { return s.open.user }
@@ -210,7 +247,11 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 			return err
 		}
 		s.learn()
-		if wait = s.pace.wait(now); len(s.unlearnt) > 0 {
+		wait = s.pace.wait(now)
+		if s.kernel != nil && s.kernel.busy() {
+			wait = min(wait, leastMap)
+		}
+		if len(s.unlearnt) > 0 {
 			wait = 0
 		}
 		if each != nil {
@@ -311,7 +352,11 @@ func (s *Session) Take() *Profile {
 		p.More = append(p.More, e.stackfmt())
 	}
 	p.Counts.LostSide = s.open.side.newlyLost()
-	p.addLost(s.open.newlyLost(), s.opt.events())
+	lost := s.open.newlyLost()
+	if s.kernel != nil {
+		lost[0] += s.kernel.newlyLost()
+	}
+	p.addLost(lost, s.opt.events())
 	next := s.part.table.after()
 	if len(next.frames) == 0 {
 		met := s.tracker.frameAddrs
@@ -333,5 +378,8 @@ func (s *Session) Size() int { return s.part.table.size() }
 // Close closes the events and rings.
 func (s *Session) Close() {
 	s.open.close()
+	if s.kernel != nil {
+		s.kernel.close()
+	}
 	s.tracker.Close()
 }

@@ -100,6 +100,7 @@ func (r *run) sessionOptions() record.Options {
 	names := &r.opt.Output.Names
 	opt := record.Options{
 		Settings: r.opt.Sampling.Settings, Labels: r.opt.Output.Labels, Samples: r.opt.Output.Format.Samples, Objects: r.objects, Places: r.places, OnObject: r.names.Foresee, Event: record.DefaultEvent(),
+		Tables: r.tables,
 		Target: record.Target{PIDs: r.opt.Target.PIDs, Some: r.opt.Target.Selection.Given(), All: r.opt.Target.All},
 	}
 	if r.opt.Output.chains() {

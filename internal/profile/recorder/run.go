@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ehasm/ehasm/bpfunwind"
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/files/procfs"
@@ -33,6 +34,7 @@ type run struct {
 	c       Console
 	command []string
 	made    *ondemand.Maker
+	tables  func(*unwind.Object) (*bpfunwind.Tables, error) // see record.Options
 	objects *unwind.Objects
 	names   *symbolize.Namer
 	places  *jit.Places // of names of code made at run time
@@ -103,6 +105,7 @@ func (r *run) prepare(ctx, compiling context.Context) {
 			return r.made.EhElf(compiling, name, file, size)
 		},
 	})
+	r.tables = func(o *unwind.Object) (*bpfunwind.Tables, error) { return r.made.Tables(compiling, o) }
 	r.places = jit.NewPlaces(true, "/tmp")
 	names := r.nameOptions()
 	names.OpenFiles = symbols.NewOpenFiles(record.MostFiles())

@@ -1,0 +1,170 @@
+//go:build linux && amd64
+
+package record
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ehasm/ehasm/bpfunwind"
+	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
+	"github.com/ehasm/ehasm/unwind"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// kernelOptions returns options for stacks in the kernel; without the right to that, nil after a look at the refusal.
+func kernelOptions(t *testing.T) *Options {
+	opt := options(t)
+	opt.Unwind, opt.MaxStack = KernelToo, 8192
+	opt.Tables = func(o *unwind.Object) (*bpfunwind.Tables, error) {
+		file, size, err := o.Open()
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		object, err := dwarfcfa.NewObject(o.Name, file, size)
+		if err != nil {
+			return nil, err
+		}
+		table, _, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{})
+		if err != nil {
+			return nil, err
+		}
+		return bpfunwind.Make(table)
+	}
+	if os.Geteuid() == 0 && firstNamespace() {
+		return &opt
+	}
+	_, err := Open(opt)
+	assert.True(t, errors.Is(err, bpfunwind.ErrRights) || errors.Is(err, errNamespace), "%v", err)
+	opt.Unwind = Anywhere
+	s, err := Open(opt)
+	require.NoError(t, err)
+	defer s.Close()
+	require.Error(t, s.NotInKernel())
+	return nil
+}
+
+// compileC compiles C sources, each to a file of its name.
+func compileC(t *testing.T, sources map[string]string, flags ...string) string {
+	dir := t.TempDir()
+	for name, source := range sources {
+		cmd := exec.Command("gcc", append(flags, "-O1", "-fno-optimize-sibling-calls", "-x", "c", "-o", filepath.Join(dir, name), "-")...)
+		cmd.Stdin = strings.NewReader(source)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	return dir
+}
+
+// TestInKernel: stacks of 5,000 frames, of more bytes than any copy has, are whole and right.
+func TestInKernel(t *testing.T) {
+	opt := kernelOptions(t)
+	if opt == nil {
+		return
+	}
+	const calls, enough, atMost = 5000, 500, 60000
+	dir := compileC(t, map[string]string{"deep": strings.Replace(deep, "down(40)", fmt.Sprintf("down(%d)", calls-1), 1)})
+	p := recordUntil(t, *opt, exec.Command(filepath.Join(dir, "deep")), func(c *Counts) bool { return c.InKernel >= enough || c.Samples >= atMost })
+	assert.GreaterOrEqual(t, p.Counts.InKernel, uint64(enough))
+	right := 0
+	want := ";main" + strings.Repeat(";down", calls) + ";work"
+	for stack, n := range testtool.Folded(t, text(t, p, "folded")) {
+		if strings.Contains(stack, ";work") && !strings.Contains(stack, "[truncated]") {
+			assert.True(t, strings.HasPrefix(stack, "deep;_start;__libc_start_main") && strings.Contains(stack+";", want+";"))
+			right += n
+		}
+	}
+	assert.GreaterOrEqual(t, right, enough)
+}
+
+// worker is a program whose functions have a name of their own and frames of a size of their own; it ends as another program.
+const worker = `
+#include <unistd.h>
+#include <stdio.h>
+#include <stdlib.h>
+volatile unsigned long sink;
+__attribute__((noinline)) int NAME_work(void) { for (int i = 0; i < 20000000; i++) sink++; return 1; }
+__attribute__((noinline)) int NAME_call(void) { volatile char pad[SIZE]; pad[0] = 1; return NAME_work() + pad[0]; }
+int main(int argc, char **argv) {
+	int n = atoi(argv[1]), got = NAME_call();
+	char left[20];
+	snprintf(left, sizeof left, "%%d", n - got / 2);
+	if (n > 0) execl(argv[2], argv[2], left, argv[0], (char *)0);
+	return 0;
+}
+`
+
+// TestInKernelExec: a process that becomes another program again and again is walked by the tables of what it is.
+func TestInKernelExec(t *testing.T) {
+	opt := kernelOptions(t)
+	if opt == nil {
+		return
+	}
+	sources := map[string]string{}
+	for name, size := range map[string]string{"one": "40", "two": "4000"} {
+		sources[name] = strings.NewReplacer("NAME", name, "SIZE", size, "%%", "%").Replace(worker)
+	}
+	dir := compileC(t, sources, "-no-pie") // both have their code at the same addresses
+	p := recordCommand(t, *opt, fmt.Sprintf("cd %s; ./one 40 ./two", dir))
+	assert.Positive(t, p.Counts.InKernel)
+	seen := 0
+	for stack, n := range testtool.Folded(t, text(t, p, "folded")) {
+		comm, _, _ := strings.Cut(stack, ";")
+		for _, name := range []string{"one", "two"} {
+			if strings.Contains(stack, ";"+name+"_") {
+				assert.Equal(t, name, comm, stack)
+			}
+			if strings.HasSuffix(stack, name+"_work") && !strings.Contains(stack, "[truncated]") {
+				assert.Contains(t, stack, ";main;"+name+"_call;"+name+"_work")
+				seen += n
+			}
+		}
+	}
+	assert.Positive(t, seen)
+}
+
+// TestInKernelReload: a library that takes the place of another one is not walked by that one's tables.
+func TestInKernelReload(t *testing.T) {
+	opt := kernelOptions(t)
+	if opt == nil {
+		return
+	}
+	const library = `
+volatile unsigned long NAME_sink;
+__attribute__((noinline)) int NAME_work(void) { for (int i = 0; i < 2000000; i++) NAME_sink++; return 1; }
+int call(void) { volatile char pad[SIZE]; pad[0] = 1; return NAME_work() + pad[0]; }
+`
+	sources := map[string]string{}
+	for name, size := range map[string]string{"one.so": "40", "two.so": "4000"} {
+		sources[name] = strings.NewReplacer("NAME", strings.TrimSuffix(name, ".so"), "SIZE", size).Replace(library)
+	}
+	dir := compileC(t, sources, "-shared", "-fPIC")
+	program := filepath.Join(compileC(t, map[string]string{"reload": `
+#include <dlfcn.h>
+#include <stdlib.h>
+int main(int argc, char **argv) {
+	for (int i = 0; i < 150; i++) {
+		void *h = dlopen(argv[1 + i % 2], RTLD_NOW);
+		if (!h || ((int (*)(void))dlsym(h, "call"))() != 2 || dlclose(h)) abort();
+	}
+}`}, "-ldl"), "reload")
+	p := recordCommand(t, *opt, fmt.Sprintf("cd %s; %s ./one.so ./two.so", dir, program))
+	assert.Positive(t, p.Counts.InKernel)
+	seen := 0
+	for stack, n := range testtool.Folded(t, text(t, p, "folded")) {
+		if strings.HasSuffix(stack, "_work") && !strings.Contains(stack, "[truncated]") {
+			assert.Contains(t, stack, ";main;call;")
+			seen += n
+		}
+	}
+	assert.Positive(t, seen)
+}
