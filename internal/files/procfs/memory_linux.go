@@ -8,7 +8,8 @@ import (
 
 // ReadMemory reads memory of a process into b, which is not empty, and returns the number of bytes read.
 func ReadMemory(pid int32, addr uint64, b []byte) int {
-	local, remote := []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}}, []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}
+	local, remote := []unix.Iovec{{Base: &b[0]}}, []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}
+	local[0].SetLen(len(b))
 	n, err := unix.ProcessVMReadv(int(pid), local, remote, 0)
 	if errors.Is(err, unix.ESRCH) { // of the first thread, which may have ended before others
 		n, err = unix.ProcessVMReadv(int(Living(pid)), local, remote, 0)

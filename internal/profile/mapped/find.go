@@ -73,9 +73,8 @@ type Process struct {
 func (p *Process) ways(m *procfs.Mapping) []way {
 	of := procfs.Living(p.PID)
 	link := fmt.Sprintf("/proc/%d/map_files/%x-%x", of, m.Start, m.End) // proc_pid_map_files(5)
-	name, err := os.Readlink(link)
 	list := []way{
-		{path: link, mapped: err == nil && (name == m.Name || name == m.Name+procfs.Deleted)},
+		{path: link, mapped: leadsTo(link, m)},
 		{root: fmt.Sprintf("/proc/%d/root", of), path: m.Name},
 		{path: m.Name},
 		{path: fmt.Sprintf("/proc/%d/exe", of)},
@@ -84,6 +83,12 @@ func (p *Process) ways(m *procfs.Mapping) []way {
 		list = append(list, way{root: fmt.Sprintf("/proc/%d/root", pid), path: m.Name})
 	}
 	return list
+}
+
+// leadsTo reports whether a link of map_files has the name of a mapping.
+func leadsTo(link string, m *procfs.Mapping) bool {
+	name, err := os.Readlink(link)
+	return err == nil && (name == m.Name || name == m.Name+procfs.Deleted)
 }
 
 // Find finds the file of a mapping, which was made at a time; zero: at an unknown one.
@@ -97,6 +102,7 @@ func (fs *Files) Find(p *Process, m *procfs.Mapping, made time.Time) Found {
 		if syscall.Stat(w.root+w.path, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG {
 			continue
 		}
+		w.mapped = w.mapped && leadsTo(w.path, m) // still: the process may have put another file there before the look at it
 		contents, known := fs.contents[versionOf(&st)]
 		if !known || !w.mapped && !sameNumbers(&st, m) {
 			f, err := w.open()
@@ -106,7 +112,7 @@ func (fs *Files) Find(p *Process, m *procfs.Mapping, made time.Time) Found {
 			var ok bool
 			st, contents, ok = fs.read(f, p, m, w.mapped)
 			f.Close()
-			if !ok {
+			if !ok || w.mapped && !leadsTo(w.path, m) {
 				continue
 			}
 		}
@@ -135,6 +141,11 @@ func inodeCounts(f *os.File) bool {
 	return kind == unix.OVERLAYFS_SUPER_MAGIC || kind == unix.BTRFS_SUPER_MAGIC || kind == bcachefs
 }
 
+// holds reports whether the memory of a mapping, which the process has all the while, is a file's.
+func (p *Process) holds(m *procfs.Mapping, f *os.File) bool {
+	return p.has(m) && m.Compare(f, p.Read) == procfs.Equal && p.has(m)
+}
+
 // has reports whether the process still has the mapping, so that its memory says what the file holds: another file may lie
 // there since.
 func (p *Process) has(m *procfs.Mapping) bool {
@@ -150,7 +161,7 @@ func (fs *Files) read(f *os.File, p *Process, m *procfs.Mapping, mapped bool) (s
 	if err := syscall.Fstat(int(f.Fd()), &st); err != nil {
 		return st, e, false
 	}
-	if !mapped && !sameNumbers(&st, m) && !(st.Ino == m.Inode && inodeCounts(f)) && !(p.has(m) && m.Compare(f, p.Read) == procfs.Equal) {
+	if !mapped && !sameNumbers(&st, m) && !(st.Ino == m.Inode && inodeCounts(f)) && !p.holds(m, f) {
 		return st, e, false
 	}
 	id, err := abi.BuildID(f)

@@ -26,7 +26,7 @@ type inKernel struct {
 	objects  map[*unwind.Object]*bpfunwind.Object // nil: wanted, or there are none
 	views    map[uint32]*kernelView
 	old      []uint32            // views that no process has; their samples may still be in the rings
-	met      map[int32]time.Time // processes whose samples came with copies, and when their regions were last told
+	copied   map[int32]time.Time // processes whose samples came with copies, and when their regions were last told
 
 	queue  []*unwind.Object // that want tables
 	made   chan madeTables  // of the object at whose tables a goroutine works
@@ -74,7 +74,7 @@ func newInKernel(o *Options, op *opened) (k *inKernel, err error) {
 		return nil, errNamespace
 	}
 	k = &inKernel{make: o.Tables, objects: make(map[*unwind.Object]*bpfunwind.Object), views: make(map[uint32]*kernelView),
-		met: make(map[int32]time.Time), made: make(chan madeTables, 1), begun: time.Now()}
+		copied: make(map[int32]time.Time), made: make(chan madeTables, 1), begun: time.Now()}
 	k.unwinder, err = bpfunwind.Load(bpfunwind.Options{MaxFrames: o.MaxStack, RingSize: o.Ring, Copies: withCopy})
 	if err != nil {
 		return nil, err
@@ -231,8 +231,8 @@ const (
 
 // meet notes a process whose sample came with a copy.
 func (k *inKernel) meet(pid int32) {
-	if _, ok := k.met[pid]; !ok {
-		k.met[pid] = time.Time{}
+	if _, ok := k.copied[pid]; !ok {
+		k.copied[pid] = time.Time{}
 	}
 }
 
@@ -251,17 +251,17 @@ func (k *inKernel) update(t *tracker, now time.Time) error {
 			}
 			k.objects[m.object] = o
 		}
-		for pid := range k.met { // it may be one of theirs
-			k.met[pid] = time.Time{}
+		for pid := range k.copied { // it may be one of theirs
+			k.copied[pid] = time.Time{}
 		}
 	default:
 	}
-	for pid, told := range k.met {
+	for pid, told := range k.copied {
 		p := t.processes[pid]
 		if p == nil || p.exited {
-			delete(k.met, pid)
+			delete(k.copied, pid)
 		} else if now.Sub(told) >= retell {
-			k.met[pid] = now
+			k.copied[pid] = now
 			if err := k.tell(pid, p); err != nil {
 				return err
 			}
