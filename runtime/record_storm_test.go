@@ -50,6 +50,7 @@ func TestRecordAllocStorms(t *testing.T) {
 				sum += float64(s.Value[1])
 			}
 			assert.InEpsilon(t, bytes, sum, 0.03, said)
+			assert.NotContains(t, said, "samples had no room")
 			assert.Regexp(t, `outermost frame +\d+ +(100\.00|9[5-9]\.\d+)%`, said)
 		})
 	}

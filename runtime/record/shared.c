@@ -135,12 +135,28 @@ static struct ehr_chunk *claim(uint32_t kind, struct ehr_process *p)
 
 static void publish(struct ehr_chunk *c) { atomic_store_explicit(&c->ready, settings.token, memory_order_release); }
 
-/* ehr_write_maps_ writes /proc/self/maps as it is now, in as many chunks as it needs, without a cancellation point. */
+/*
+ * ehr_write_maps_ writes /proc/self/maps as it is now, in as many chunks as it needs, without a cancellation point. What was written before
+ * is not written again, and nothing where stacks would soon have no room: then they have no names.
+ */
 void ehr_write_maps_(struct ehr_process *p)
 {
+    enum { MANY = 64 };
+    static struct { /* children of fork inherit it */
+        uint64_t hash, number;
+    } written[MANY];
+    struct ehr_window *w = (struct ehr_window *)(void *)window;
+    uint64_t hash = ehu_table_of_(atomic_load(&ehu_current_))->hash;
     ehr_bare_ = !ehu_depends_on_caller_("", NULL);
-    uint64_t number = atomic_fetch_add(&((struct ehr_window *)(void *)window)->generations, 1) + 1;
-    long fd = syscall(SYS_openat, (long)AT_FDCWD, "/proc/self/maps", (long)(O_RDONLY | O_CLOEXEC)), n = fd < 0 ? 0 : 1;
+    for (int i = 0; i < MANY; i++)
+        if (written[i].hash == hash) {
+            atomic_store(&generation, written[i].number);
+            return;
+        }
+    uint64_t number = atomic_fetch_add(&w->generations, 1) + 1;
+    written[number % MANY].hash = hash;
+    written[number % MANY].number = number;
+    long fd = atomic_load(&w->next) > EHR_CHUNKS / 4 * 3 ? -1 : syscall(SYS_openat, (long)AT_FDCWD, "/proc/self/maps", (long)(O_RDONLY | O_CLOEXEC)), n = fd < 0 ? 0 : 1;
     while (n > 0) {
         struct ehr_chunk *c = claim(EHR_MAPS, p);
         if (!c)

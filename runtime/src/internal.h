@@ -159,6 +159,7 @@ struct ehu_table {
     struct ehu_loaded *loaded;
     size_t num_loaded;
     unsigned long long adds, subs; /* of dl_iterate_phdr */
+    uint64_t hash;                 /* of what is loaded where */
     unsigned column;               /* of ehu_slot.count */
     struct ehu_table *next;        /* retired ones */
     uint64_t idle;                 /* bit i: slot i was seen without a reader since this was retired */

@@ -134,6 +134,8 @@ static int list_object(struct dl_phdr_info *info, size_t size, void *arg)
         l->more = true;
         return 1;
     }
+    const uint64_t where[] = {t->hash, info->dlpi_addr, (uintptr_t)info->dlpi_phdr, ehu_xxh64_(path, strlen(path))};
+    t->hash = ehu_xxh64_(where, sizeof where);
     struct ehu_loaded *o = &t->loaded[t->num_loaded++];
     o->path = path;
     o->bias = info->dlpi_addr;
@@ -147,6 +149,7 @@ static int list_object(struct dl_phdr_info *info, size_t size, void *arg)
             o->high[o->num_ranges++] = end;
         } else if (p->p_type == PT_NOTE && o->build_id_size == 0 && mapped(info, p)) {
             o->build_id_size = ehu_build_id_((const void *)(uintptr_t)start, p->p_memsz, p->p_align, o->build_id);
+            t->hash ^= ehu_xxh64_(o->build_id, o->build_id_size);
         }
     }
     return 0;
