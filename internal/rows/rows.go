@@ -72,7 +72,7 @@ func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwi
 		parts = synth.OpenGoRows(object)
 	}
 	// Elsewhere frame pointers are followed, which Go's functions without rows (parts) keep.
-	makes := parts == nil && !d.opt.TablesOnly && !(d.opt.Background && size > largestMade)
+	makes := parts == nil && !d.opt.TablesOnly && !(d.opt.Background && size > LargestMade)
 	s := &rowStepper{note: func() { d.opt.Worth(object, file) }}
 	rows, err := dwarfcfa.NewLazyTableMade(object, d.opt.Source, func() *dwarfcfa.Section {
 		d.making.Lock()
@@ -122,7 +122,7 @@ func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwi
 // much memory, compiling about as much, and rows made from code are kept; on a machine that builds programs, each is another
 // file. Beyond these bounds frame pointers are followed, and rows interpreted.
 const (
-	largestMade = 32 << 20
+	LargestMade = 32 << 20 // a file
 	mostMade    = 64 << 20 // in all
 )
 

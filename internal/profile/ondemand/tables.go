@@ -6,10 +6,12 @@ import (
 	"github.com/ehasm/ehasm/bpfunwind"
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/rows"
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// Tables makes the tables by which the kernel unwinds an object, proven to mean its rows: those that EhElf compiles.
+// Tables makes the tables by which the kernel unwinds an object, proven to mean its rows: those that EhElf compiles, but for
+// rows made from the code of large files.
 func (d *Maker) Tables(ctx context.Context, o *unwind.Object) (*bpfunwind.Tables, error) {
 	file, size, err := o.Open()
 	if err != nil {
@@ -20,7 +22,11 @@ func (d *Maker) Tables(ctx context.Context, o *unwind.Object) (*bpfunwind.Tables
 	if err != nil {
 		return nil, err
 	}
-	table, err := compile.NewTable(ctx, object, d.code(), compile.Target{Mapped: true})
+	opt := d.code()
+	if size > rows.LargestMade { // its code without rows is for walks of copies
+		opt.Synth = compile.SynthOff
+	}
+	table, err := compile.NewTable(ctx, object, opt, compile.Target{Mapped: true})
 	if err != nil {
 		return nil, err
 	}
