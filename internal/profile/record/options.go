@@ -151,7 +151,7 @@ func (o *Options) longAttr(samples *perfevent.Attr) *perfevent.Attr {
 func (o *Options) sideAttr(user bool) *perfevent.Attr {
 	a := o.baseAttr(user)
 	a.Type, a.Config = unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_DUMMY
-	a.Bits |= unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | unix.PerfBitCommExec | unix.PerfBitTask
+	a.Bits |= unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | unix.PerfBitCommExec | unix.PerfBitTask | perfevent.BitKSymbol
 	if o.Raw != nil {
 		a.Bits |= unix.PerfBitMmapData // perf script reads unwind tables through the mappings that hold them
 	}

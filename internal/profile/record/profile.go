@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
@@ -23,6 +24,7 @@ type Profile struct {
 	Counts   Counts
 	Samples  []Sample // with Options.Samples
 	Comms    []string
+	Made     []*symbols.Symbol  // code that the kernel made at run time: see numberMade
 	Mains    map[int32]string   // with Samples: names of main threads, by process
 	Labels   [][]stackfmt.Label // by Stack.Labels; nil: none
 	Event    *stackfmt.Event
@@ -186,7 +188,7 @@ func (o *writer) stack(s *Stack) *stackfmt.Sample {
 	exact := true
 	for _, f := range o.list {
 		if f.Kernel {
-			o.frames = append(o.frames, o.cache.Kernel(f.PC, nil))
+			o.frames = append(o.frames, o.cache.Kernel(o.p.madeAt(f.PC)))
 			continue
 		}
 		if f.Guessed {

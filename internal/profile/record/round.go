@@ -141,6 +141,10 @@ func (s *Session) handle(ring int, raw []byte) {
 	if r, ok := rec.(*perfdata.Sample); ok && s.foreign(r) {
 		return
 	}
+	if r, ok := rec.(*perfdata.KSymbol); ok { // without those of before, a reader would ask kallsyms for none
+		s.kernelCode.Apply(r)
+		return
+	}
 	if w := s.opt.Raw; w != nil {
 		w.time = from.event.Time(raw) - 1 // of what is made up because of this record
 		if _, sampled := rec.(*perfdata.Sample); !sampled || !w.Chains {

@@ -3,7 +3,11 @@
 package record
 
 import (
+	"slices"
+
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
 )
@@ -57,6 +61,7 @@ func (s *Session) sample(r *perfdata.Sample, raw []byte, ring int) {
 // add counts the stack of a sample.
 func (s *Session) add(one *sampled, th *thread, p *process) {
 	s.part.counts.Samples++
+	s.numberMade(one.kernel)
 	s.pace.sampled(one.CPU, one.Time)
 	user := &one.user
 	if user.cut {
@@ -85,6 +90,33 @@ func (s *Session) add(one *sampled, th *thread, p *process) {
 	}
 	one.Stack, one.Period = id, max(one.Period, s.opt.event(one.event).every)
 	s.count(one.Sample)
+}
+
+// madeOffset is how many bits of a number for an address in code that the kernel made are the offset there. Above them is 1 more
+// than the place in Profile.Made. Addresses of the kernel are larger: their highest bit is set.
+const madeOffset = 32
+
+// numberMade replaces addresses in code that the kernel made, such as BPF programs: other code may be there later.
+func (s *Session) numberMade(kernel []uint64) {
+	for i, pc := range kernel {
+		if code := symbolize.FindCode(s.kernelCode.Now(), pc); code != nil {
+			at := slices.Index(s.part.made, code)
+			if at < 0 {
+				at = len(s.part.made)
+				s.part.made = append(s.part.made, code)
+			}
+			kernel[i] = uint64(at+1)<<madeOffset | (pc - code.Start)
+		}
+	}
+}
+
+// madeAt returns the address that a table has for one of the kernel, and the code there if the kernel made it.
+func (p *Profile) madeAt(pc uint64) (uint64, *symbols.Symbol) {
+	if int64(pc) < 0 || pc>>madeOffset == 0 {
+		return pc, nil
+	}
+	code := p.Made[pc>>madeOffset-1]
+	return code.Start + pc&(1<<madeOffset-1), code
 }
 
 // words appends what distinguishes a stack in an address space from all others.

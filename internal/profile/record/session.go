@@ -12,8 +12,10 @@ import (
 	"unsafe"
 
 	"github.com/ehasm/ehasm/bpfunwind"
+	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/profile/perfevent"
+	"github.com/ehasm/ehasm/internal/profile/symbolize"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,6 +35,7 @@ type Session struct {
 	open        *opened
 	rings       reader
 	tracker     *tracker
+	kernelCode  symbolize.KernelCode
 	labeler     *labeler
 	copies      copies
 	kernel      *inKernel // nil: stacks are unwound in copies alone
@@ -55,7 +58,8 @@ type part struct {
 	table   *Table
 	comms   comms
 	samples []Sample
-	mains   map[int32]string // see Profile.Mains
+	mains   map[int32]string  // see Profile.Mains
+	made    []*symbols.Symbol // see Profile.Made
 	counts  Counts
 	began   time.Time
 	ended   time.Time // zero while Run has not returned
@@ -346,7 +350,7 @@ func (s *Session) Take() *Profile {
 	if s.opt.Event.blocked {
 		weigh = 1000 // a microsecond
 	}
-	p := &Profile{Weigh: weigh, Table: s.part.table, Samples: s.part.samples, Mains: s.part.mains, Counts: s.part.counts, Comms: s.part.comms.names, Labels: s.labeler.take(), Event: s.opt.Event.stackfmt(),
+	p := &Profile{Weigh: weigh, Table: s.part.table, Samples: s.part.samples, Mains: s.part.mains, Counts: s.part.counts, Comms: s.part.comms.names, Made: s.part.made, Labels: s.labeler.take(), Event: s.opt.Event.stackfmt(),
 		Start: s.part.began, Duration: ended.Sub(s.part.began), Objects: s.opt.Objects}
 	for _, e := range s.opt.More {
 		p.More = append(p.More, e.stackfmt())

@@ -23,7 +23,7 @@ type sample struct {
 	width        int // of the longest event name, for columns
 	labels       []stackfmt.Label
 	maps         *unwind.Maps
-	made         []*symbols.Symbol // code of the kernel, see kernelCode
+	made         []*symbols.Symbol // code of the kernel, see symbolize.KernelCode
 	chain        []uint64          // as recorded, with context markers
 	abi          perfdata.ABI      // ABINone: nothing to unwind from
 	regs         abi.Regs          // of the interrupted user code

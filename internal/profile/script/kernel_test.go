@@ -110,18 +110,3 @@ func TestKernelCode(t *testing.T) {
 	assert.Equal(t, []string{"bpf_prog_1_first+0x10 (bpf_prog_1_first)", "[unknown] ([kernel.kallsyms])",
 		"bpf_prog_2_second+0x10 (bpf_prog_2_second)"}, lines)
 }
-
-// TestKernelCodeBounds: pieces of code replace those that they overlap; so many are known.
-func TestKernelCodeBounds(t *testing.T) {
-	var k kernelCode
-	for i := range uint64(2 * mostKernelCode) {
-		k.apply(&perfdata.KSymbol{Addr: 0x1000 + i*16, Len: 16, Name: []byte("a")})
-	}
-	before := k.now()
-	assert.Len(t, before, mostKernelCode)
-	k.apply(&perfdata.KSymbol{Addr: 0x1008, Len: 32, Name: []byte("b")})
-	assert.Equal(t, "b", findKernel(k.list, 0x1008).Name)
-	assert.Nil(t, findKernel(k.list, 0x1007))
-	assert.Equal(t, "a", findKernel(before, 0x1008).Name)
-	k.apply(&perfdata.KSymbol{Addr: ^uint64(0), Len: 32})
-}

@@ -39,7 +39,7 @@ type runner struct {
 	shrunk     error                 // what became of a recording that is mapped
 	kernelSeen bool                  // by the reading goroutine
 	made       madeCode              // by the reading goroutine
-	kernelCode kernelCode            // by the reading goroutine
+	kernelCode symbolize.KernelCode  // by the reading goroutine
 	labeler    labeler               // by the reading goroutine
 	chains     *perfdata.ChainWriter // nil: stacks get names
 }
@@ -271,7 +271,7 @@ func (run *runner) follow(rec perfdata.Record) {
 			run.opt.Names.Places.SeeIf(r.PID, r.PIDs, r.Mounts)
 		}
 	case *perfdata.KSymbol:
-		run.kernelCode.apply(r)
+		run.kernelCode.Apply(r)
 	case *perfdata.Cgroup:
 		run.labeler.groups[r.Number] = string(r.Path)
 	case *perfdata.Lost:
@@ -317,7 +317,7 @@ func (run *runner) foreseeKernel(s *sample) {
 			run.kernel.BuildID = id.ID
 		}
 	}
-	run.kernel.OwnCode = run.kernelCode.seen
+	run.kernel.OwnCode = run.kernelCode.Seen
 	run.names.SetKernel(run.kernel)
 	run.names.ForeseeKernel()
 }
@@ -343,7 +343,7 @@ func (run *runner) add(b *batch, s *perfdata.Sample, comm string) {
 		j.period = s.Event.PeriodOrFreq // as in perf: those of perf record -c have no field for it
 	}
 	process := run.procs.Space(s.PID)
-	j.maps, j.labels, j.made = process.Maps(), run.labelsOf(s, process.Program()), run.kernelCode.now()
+	j.maps, j.labels, j.made = process.Maps(), run.labelsOf(s, process.Program()), run.kernelCode.Now()
 	if !run.opt.NoChains {
 		j.chain = b.addWords(s.Callchain)
 	}

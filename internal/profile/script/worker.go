@@ -89,7 +89,7 @@ func (w *worker) foreseePlaces(b *batch) {
 // leaf returns the frame of the sample's own ip.
 func (w *worker) leaf(s *sample) *frame.Frame {
 	if s.mode == perfdata.ModeKernel {
-		return w.names.Kernel(s.ip, findKernel(s.made, s.ip))
+		return w.names.Kernel(s.ip, symbolize.FindCode(s.made, s.ip))
 	}
 	return w.names.User(s.maps, s.pid, s.ip)
 }
@@ -111,7 +111,7 @@ func (w *worker) collect(s *sample) {
 		}
 		switch {
 		case mode == perfdata.ModeKernel:
-			w.stack = append(w.stack, w.names.Kernel(ip, findKernel(s.made, ip)))
+			w.stack = append(w.stack, w.names.Kernel(ip, symbolize.FindCode(s.made, ip)))
 			w.kernelFrames++
 		case mode == perfdata.ModeUser && s.abi == perfdata.ABINone:
 			w.stack = append(w.stack, w.names.User(s.maps, s.pid, ip))

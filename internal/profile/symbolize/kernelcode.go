@@ -1,4 +1,4 @@
-package script
+package symbolize
 
 import (
 	"slices"
@@ -8,20 +8,20 @@ import (
 	"github.com/ehasm/ehasm/perfdata"
 )
 
-// kernelCode holds the symbols of code that the kernel makes at run time, such as BPF programs, at one moment of the recording.
-type kernelCode struct {
+// KernelCode holds the symbols of code that the kernel makes at run time, such as BPF programs, at one moment of the recording.
+type KernelCode struct {
 	list   []*symbols.Symbol // ascending, disjoint
 	shared bool              // samples have list
-	seen   bool              // the recording has such symbols
+	Seen   bool              // records told of such symbols
 }
 
 // mostKernelCode is how many pieces of such code are known at a time.
 const mostKernelCode = 1 << 13
 
-// apply takes a record: code comes or goes.
-func (k *kernelCode) apply(r *perfdata.KSymbol) {
+// Apply takes a record: code comes or goes.
+func (k *KernelCode) Apply(r *perfdata.KSymbol) {
 	const removed = 1
-	k.seen = true
+	k.Seen = true
 	start, end := r.Addr, r.Addr+uint64(r.Len)
 	if end <= start {
 		return
@@ -37,14 +37,14 @@ func (k *kernelCode) apply(r *perfdata.KSymbol) {
 	k.list = slices.Insert(k.list, i, &symbols.Symbol{Start: start, End: end, Name: string(r.Name)})
 }
 
-// now returns the symbols of this moment, which do not change.
-func (k *kernelCode) now() []*symbols.Symbol {
+// Now returns the symbols of this moment, which do not change.
+func (k *KernelCode) Now() []*symbols.Symbol {
 	k.shared = true
 	return k.list
 }
 
-// findKernel returns the symbol that holds an address, or nil.
-func findKernel(list []*symbols.Symbol, addr uint64) *symbols.Symbol {
+// FindCode returns the symbol that holds an address, or nil.
+func FindCode(list []*symbols.Symbol, addr uint64) *symbols.Symbol {
 	i := sort.Search(len(list), func(i int) bool { return list[i].End > addr })
 	if i < len(list) && list[i].Start <= addr {
 		return list[i]

@@ -1,0 +1,38 @@
+//go:build linux && amd64
+
+package record
+
+import (
+	"testing"
+
+	"github.com/ehasm/ehasm/perfdata"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestMadeKernelCode: samples in BPF programs that lie at one address one after the other have their names.
+func TestMadeKernelCode(t *testing.T) {
+	const kernel, made = 0xffffffff81000000, 0xffffffffc0001000
+	var s Session
+	at := func() []uint64 {
+		pcs := []uint64{made + 0x10, kernel}
+		s.numberMade(pcs)
+		return pcs
+	}
+	assert.Equal(t, []uint64{made + 0x10, kernel}, at(), "nothing is known")
+	s.kernelCode.Apply(&perfdata.KSymbol{Addr: made, Len: 64, Name: []byte("first")})
+	first := at()
+	s.kernelCode.Apply(&perfdata.KSymbol{Addr: made, Len: 64, SymFlags: 1, Name: []byte("first")})
+	assert.Equal(t, []uint64{made + 0x10, kernel}, at(), "it is gone")
+	s.kernelCode.Apply(&perfdata.KSymbol{Addr: made, Len: 32, Name: []byte("second")})
+	second := at()
+	p := &Profile{Made: s.part.made}
+	for name, pcs := range map[string][]uint64{"first": first, "second": second} {
+		pc, code := p.madeAt(pcs[0])
+		assert.Equal(t, uint64(made+0x10), pc)
+		assert.Equal(t, name, code.Name)
+		pc, code = p.madeAt(pcs[1])
+		assert.Equal(t, uint64(kernel), pc)
+		assert.Nil(t, code)
+	}
+}
