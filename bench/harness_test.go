@@ -2,10 +2,12 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/ehelf"
 
 	"github.com/stretchr/testify/require"
 )
@@ -18,11 +20,27 @@ func needs(t *testing.T, name string) {
 	}
 }
 
+const libc = "/lib/x86_64-linux-gnu/libc.so.6"
+
+// TestFileFitsItsObject: libehunwind takes no eh_elf that says nothing of its object's content.
+func TestFileFitsItsObject(t *testing.T) {
+	needs(t, libc)
+	table, report, o, err := readTable(libc)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "libc.so.6"+abi.Suffix)
+	require.NoError(t, writeEhElf(table, report, o, variants()[0], "libc.so.6", path))
+	object, err := os.Open(libc)
+	require.NoError(t, err)
+	defer object.Close()
+	made, err := ehelf.OpenFor(path, object)
+	require.NoError(t, err)
+	require.NoError(t, made.Close())
+}
+
 // synthTable returns the table of libc, if there is one, for stacks with many
 // kinds of rows.
 func synthTable(t *testing.T) (*dwarfcfa.Table, []candidate) {
 	t.Helper()
-	const libc = "/lib/x86_64-linux-gnu/libc.so.6"
 	needs(t, libc)
 	table, _, o, err := readTable(libc)
 	require.NoError(t, err)

@@ -55,8 +55,12 @@ func readTable(path string) (*dwarfcfa.Table, *dwarfcfa.Report, *dwarfcfa.Object
 
 // compileTable makes the eh_elf of one variant, as 'ehasm build' does.
 func compileTable(t *dwarfcfa.Table, r *dwarfcfa.Report, o *dwarfcfa.Object, v variant, name string) (*elfout.Image, *asmgen.Code, error) {
+	content, _, err := o.Content(r, func(func(dwarfcfa.Addr) bool) {})
+	if err != nil {
+		return nil, nil, err
+	}
 	opt := compile.Layout{Dispatch: v.Dispatch, Tables: r.SectionSize + r.HdrSize, Calls: o.Calls()}
-	return opt.Build(t, elfout.Source{Name: name, BuildID: o.BuildID(), FileSize: o.FileSize()})
+	return opt.Build(t, elfout.Source{Name: name, BuildID: o.BuildID(), FileSize: o.FileSize(), Content: content})
 }
 
 // writeEhElf writes the eh_elf of one variant.
