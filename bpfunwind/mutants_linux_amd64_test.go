@@ -124,6 +124,7 @@ func where(list asm.Instructions, i int) string {
 // noHarm are changes that do not change what a walk finds.
 var noHarm = []*regexp.Regexp{
 	regexp.MustCompile(`<damaged>|<norow>`),                       // bounds for the verifier: tables that were proven stay within them
+	regexp.MustCompile(`<special>`),                               // plain records, told by the code for all kinds
 	regexp.MustCompile(`^(window|refill|block|inside)\d|<plain>`), // when and how much of the stack is read
 	regexp.MustCompile(`<(regions64|regions512|entries)`),         // shortcuts to fewer steps of a search
 	regexp.MustCompile(`off: 5160 imm`),                           // Sample.Kept: any value but 0

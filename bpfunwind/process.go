@@ -84,8 +84,10 @@ func (u *Unwinder) release(o *Object) {
 // MapProcess says which code a process has: all its mappings of objects, ascending, instead of those said before. Pcs in no mapping
 // lie in no region. The process's number is the thread group's in the first PID namespace.
 //
-// The view's number is in the samples that were made with it. Between a change of a process's mappings and the call, its samples
-// are of the old ones. At an exec the kernel forgets the process at once, and walks no more before the next call.
+// At an exec the kernel forgets the process at once, and walks no more before the next call. Otherwise, between a change of the
+// mappings and the call samples are made with the old ones; a call with what was true before an exec is wrong until the next. So
+// samples say with which view they were made: one is good if no mapping changed between the time that the view is of and the
+// sample's.
 func (u *Unwinder) MapProcess(pid uint32, mappings []Mapping) (view uint32, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -111,7 +113,7 @@ func (u *Unwinder) MapProcess(pid uint32, mappings []Mapping) (view uint32, err 
 	return r.view, nil
 }
 
-// Fork gives a forked child the code of its parent. It does nothing if the parent has none.
+// Fork gives a forked child the code and the view of its parent. It does nothing if the parent has none.
 func (u *Unwinder) Fork(child, parent uint32) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()

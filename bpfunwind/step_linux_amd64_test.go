@@ -226,6 +226,9 @@ func (g *rig) pc() uint64 {
 		return []uint64{g.low, g.high, g.code, g.end}[g.IntN(4)] + uint64(g.IntN(3)) - 1
 	}
 	r := g.table.Ranges[g.IntN(len(g.table.Ranges))]
+	if g.IntN(16) == 0 { // the end of a page
+		return (uint64(r.Start) + g.bias) | (pageSize - 1) - uint64(g.IntN(4))
+	}
 	return uint64(r.Start) + g.bias + uint64(g.Int64N(int64(r.End-r.Start)+1))
 }
 

@@ -3,6 +3,7 @@
 package bpfunwind
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -24,27 +25,18 @@ type Options struct {
 	MaxTime      time.Duration // of a walk: 1 ms, at most a second
 	MaxProcesses int           // processes with regions at a time: 16,384
 	RingSize     int           // bytes of the ring of samples of each CPU, a power of two of pages: 1 MB
-	// Copies are the outcomes for which a program asks perf to write its own sample, too: NeedsCopy. Others leave it out.
+	// Copies are the outcomes for which a program asks perf to write its own sample, too: NeedsCopy; 1 for none. Others leave
+	// it out.
 	Copies Outcomes
 }
 
 // complete returns the options with defaults.
 func (o Options) complete() (Options, error) {
-	if o.MaxFrames == 0 {
-		o.MaxFrames = 8192
-	}
-	if o.MaxTime == 0 {
-		o.MaxTime = time.Millisecond // 5,000 frames of 4 KB take 0.6 ms
-	}
-	if o.MaxProcesses == 0 {
-		o.MaxProcesses = 16384
-	}
-	if o.RingSize == 0 {
-		o.RingSize = 1 << 20
-	}
-	if o.Copies == 0 {
-		o.Copies = NeedsCopy
-	}
+	o.MaxFrames = cmp.Or(o.MaxFrames, 8192)
+	o.MaxTime = cmp.Or(o.MaxTime, time.Millisecond) // 5,000 frames of 4 KB take 0.6 ms
+	o.MaxProcesses = cmp.Or(o.MaxProcesses, 16384)
+	o.RingSize = cmp.Or(o.RingSize, 1<<20)
+	o.Copies = cmp.Or(o.Copies, NeedsCopy)
 	page := os.Getpagesize()
 	switch {
 	case o.MaxFrames < 1 || o.MaxFrames > 1<<16:

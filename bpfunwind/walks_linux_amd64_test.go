@@ -32,6 +32,10 @@ func TestDeep(t *testing.T) {
 		n, err := strconv.Atoi(c.frames)
 		require.NoError(t, err)
 		s := newSession(t, Options{MaxTime: 1e8})
+		run := func(times string) {
+			s.run("/bin/sh", "-c", "ulimit -s unlimited; exec "+program+" "+c.frames+" "+c.bytes+" "+times)
+		}
+		run("1") // so that tables are there
 		s.sample(997, Source{}, 0)
 		outcomes, deep := map[Outcome]int{}, 0
 		s.onSample = func(w *Sample) {
@@ -40,7 +44,7 @@ func TestDeep(t *testing.T) {
 				deep++
 			}
 		}
-		s.run("/bin/sh", "-c", "ulimit -s unlimited; exec "+program+" "+c.frames+" "+c.bytes+" 4")
+		run("6")
 		stats, err := s.u.Stats()
 		require.NoError(t, err)
 		t.Logf("%s frames of %s bytes: %v, %d deep; %+v", c.frames, c.bytes, outcomes, deep, stats)
