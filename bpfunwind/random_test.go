@@ -21,6 +21,33 @@ func stepTable(r *rand.Rand, ranges int) *dwarfcfa.Table {
 	return denseTable(r, ranges, []int{1, 2, 3, 5, 20}[r.IntN(5)])
 }
 
+// pagesTable makes a table of pages with as many ranges as make a search end in each of its ways.
+func pagesTable(r *rand.Rand) *dwarfcfa.Table {
+	t := denseTable(r, 400, 1) // for its rows
+	t.Ranges = nil
+	at, last := dwarfcfa.Addr(0x1000), record{}
+	for range 2 + r.IntN(8) {
+		number := min(pageSize, max(1, (1+2*r.IntN(4))<<r.IntN(8)-r.IntN(2)))
+		if r.IntN(3) == 0 {
+			number = pageSize
+		}
+		for i := range number {
+			end := at + 1
+			if i == number-1 {
+				end = (at | (pageSize - 1)) + 1
+			}
+			row := uint32(r.IntN(len(t.Rows)))
+			for encode(stepOf(t, &t.Rows[row])) == last {
+				row = uint32(r.IntN(len(t.Rows)))
+			}
+			last = encode(stepOf(t, &t.Rows[row]))
+			t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: at, End: end, Row: row})
+			at = end
+		}
+	}
+	return t
+}
+
 // denseTable makes a table whose ranges have a byte, or up to so many; 0: of any length. With 1, pages have 256 ranges.
 func denseTable(r *rand.Rand, ranges, longest int) *dwarfcfa.Table {
 	g := &generator{r, &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}}
