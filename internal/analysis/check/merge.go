@@ -1,7 +1,5 @@
 package check
 
-import "slices"
-
 // merge joins the findings of a function that are one mistake: several registers with the same answer up to the same
 // place, such as those that longjmp loads.
 func merge(fs []Finding) []Finding {
@@ -59,9 +57,11 @@ func variables(fs []Finding, saving *[16]int) {
 		if !is(f) || f.Class == ClassPrivate {
 			continue
 		}
-		if slices.ContainsFunc(f.registers(), func(reg string) bool {
-			return len(changed[reg]) >= manyFunctions || passedOver(reg, saving)
-		}) {
+		many := true
+		for _, reg := range f.registers() {
+			many = many && (len(changed[reg]) >= manyFunctions || passedOver(reg, saving))
+		}
+		if many {
 			f.Class, f.Severity = ClassVariable, SeverityNote
 		}
 	}
