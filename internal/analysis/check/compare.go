@@ -171,10 +171,9 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 			return wrong{}, false
 		}
 		w := evaluate(e, s, pc, true)
-		v, bad := w.v, wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: dwarfcfa.ExprText(e.Raw)}
+		v := w.v
 		if w.away && rule.Kind == dwarfcfa.RuleExpression && s.Saved(h).Kind != codeflow.Lost {
-			bad.claimed = "in the caller's frame, where this function saves nothing"
-			return bad, true
+			return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: "in the caller's frame, where this function saves nothing"}, true
 		}
 		if !w.known() || w.isNum {
 			return wrong{}, false
@@ -188,7 +187,7 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 		if v == want || v.Kind == codeflow.Unknown && w.v.Reg != 0 {
 			return wrong{}, false
 		}
-		return bad, true
+		return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: dwarfcfa.ExprText(e.Raw)}, true
 	case dwarfcfa.RuleValOffset:
 		return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: "is " + cfaOffset(rule.Offset)}, true
 	}

@@ -30,8 +30,7 @@ func (w word) plus(n int64) word {
 	case w.v.Kind == codeflow.Base:
 		w.v.Off += int32(n)
 	case n != 0:
-		kept := w.v.Kind == codeflow.Entry && w.v.Reg < 16 && codeflow.CalleeSaved>>w.v.Reg&1 != 0
-		return word{read: w.read, away: w.away || kept}
+		return word{read: w.read, away: w.away}
 	}
 	return w
 }
@@ -89,7 +88,9 @@ func (st words) execute(op *dwarfcfa.ExprOp, s *codeflow.State, pc uint64) words
 		case op.Reg == 16: // rip is the pc that the row is looked up for
 			return append(st, num(int64(pc)+op.Arg))
 		case op.Reg < 16:
-			return append(st, word{v: s.Regs[hardware[op.Reg]]}.plus(op.Arg))
+			w := word{v: s.Regs[hardware[op.Reg]]}
+			w.away = op.Arg != 0 && w.v.Kind == codeflow.Entry && codeflow.CalleeSaved>>hardware[op.Reg]&1 != 0
+			return append(st, w.plus(op.Arg))
 		}
 		return append(st, word{})
 	case dwarfcfa.OpDup:

@@ -137,7 +137,11 @@ func (s *Subject) Run(opt Options) *Report {
 		for k := range q.findings {
 			s.classify(&q.findings[k], i, p, opt.ABI || q.saved != 0 || !p.Inner(s.Functions[i].Lo))
 		}
-		rep.Findings = append(rep.Findings, merge(q.findings)...)
+		found := merge(q.findings)
+		for k := range found {
+			s.name(&found[k], s.Functions[i].Hi)
+		}
+		rep.Findings = append(rep.Findings, found...)
 		if opt.Listing != nil && len(q.findings) > 0 {
 			opt.Listing(i, q.lines)
 		}
@@ -506,15 +510,15 @@ func (c *function) borders() {
 // ocaml matches the functions that OCaml's compiler makes, which keep no registers. Those of its runtime are of C.
 var ocaml = regexp.MustCompile(`^caml([A-Z]|_(apply|curry|tuplify)[0-9])`)
 
-// classify names the function, and separates registers that Go or a private calling convention loses from wrong
+// classify separates registers that Go or a private calling convention loses from wrong
 // tables. Not to restore a register is an error in a function that keeps the psABI.
 func (s *Subject) classify(f *Finding, i int, p *codeflow.Program, keepsABI bool) {
-	s.name(f, s.Functions[i].Hi)
 	if (f.Kind == KindClobbered || f.Kind == KindSaved) && s.Image.IsGo(f.Start) {
 		f.Class, f.Severity = ClassGo, SeverityNote
 	}
 	if f.Kind == KindClobbered && f.Class == ClassTable && !f.stated {
-		private := ocaml.MatchString(f.Function)
+		symbol, _ := s.Image.Symbol(f.PC)
+		private := ocaml.MatchString(symbol.Name)
 		for h := range uint8(16) {
 			if codeflow.CalleeSaved>>h&1 != 0 && regName(h) == f.Register && p.Broken(f.Start)>>h&1 != 0 {
 				f.Severity, private = SeverityError, private || !keepsABI
