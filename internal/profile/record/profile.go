@@ -249,6 +249,7 @@ func (p *Profile) Text(w io.Writer) {
 	for cause := range unwind.NumCauses {
 		line(cause.String(), c.Ends[cause], c.Unwound)
 	}
+	line("in the kernel", c.InKernel, c.Unwound)
 	line("completed from memory", c.Completed, c.Unwound)
 	line("frames guessed", c.Guessed, c.Unwound)
 	line("with longer copies", c.Long, c.Unwound)

@@ -283,6 +283,9 @@ func (r *run) tellLimits() {
 	if r.session.UserOnly() {
 		r.c.Note("record", errors.New("time in the kernel is not recorded: "+record.KernelNeeds))
 	}
+	if err := r.session.NotInKernel(); errors.Is(err, bpfunwind.ErrKernel) {
+		r.c.Note("record", fmt.Errorf("stacks are copied: %w", err))
+	}
 	if n := r.session.Refused(); n > 0 {
 		r.c.Note("record", fmt.Errorf("%d threads of child processes are not recorded: they are of another user", n))
 	}
