@@ -102,17 +102,13 @@ func firstNamespace() bool {
 	return err == nil && name == "pid:[4026531836]"
 }
 
-// attach gives an event a program. Events of tracepoints get none: what the program returns would hold for other users of
-// the tracepoint, too.
+// attach gives an event a program. Tracepoints get none: what the program returns would hold for other users of the
+// tracepoint, too. Nor do probes: the program of each CPU's event would run at the hits of all CPUs.
 func (k *inKernel) attach(e *Event, number uint32, from *stream) error {
-	source := bpfunwind.Source{ID: number, Kernel: e.bits&unix.PerfBitExcludeKernel == 0}
-	switch {
-	case e.typ == unix.PERF_TYPE_TRACEPOINT:
+	if e.typ == unix.PERF_TYPE_TRACEPOINT || e.probe != nil {
 		return nil
-	case e.probe != nil:
-		source.Kind = bpfunwind.Probe
 	}
-	program, err := k.unwinder.NewProgram(source)
+	program, err := k.unwinder.NewProgram(bpfunwind.Source{ID: number, Kernel: e.bits&unix.PerfBitExcludeKernel == 0})
 	if err != nil {
 		return err
 	}
@@ -182,7 +178,7 @@ func (k *inKernel) done() {
 // kernelWalked counts a walk.
 func (s *Session) kernelWalked(w *bpfunwind.Sample) {
 	pid, view := int32(w.PID), s.kernel.views[w.View]
-	if view == nil || w.Source == 0 && s.copies.replaced(w.Time) || !s.opt.Target.All && s.opt.event(uint8(w.Source)).wide && s.tracker.processes[pid] == nil {
+	if view == nil || w.Source == 0 && s.copies.replaced(w.Time) {
 		return
 	}
 	th, p := s.tracker.sampled(pid, int32(w.TID))

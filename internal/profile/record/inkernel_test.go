@@ -65,6 +65,15 @@ func compileC(t *testing.T, sources map[string]string, flags ...string) string {
 	return dir
 }
 
+// recordInKernel records a shell command until the kernel has unwound some hundred stacks.
+func recordInKernel(t *testing.T, opt Options, command string) *Profile {
+	const enough, atMost = 300, 60000
+	shell := exec.Command("sh", "-c", "("+strings.Replace(command, "; ", " && exec ", 1)+") & p=$!; trap 'kill $p; exit 0' TERM; wait $p")
+	p := recordUntil(t, opt, shell, func(c *Counts) bool { return c.InKernel >= enough || c.Samples >= atMost })
+	require.GreaterOrEqual(t, p.Counts.InKernel, uint64(enough))
+	return p
+}
+
 // TestInKernel: stacks of 5,000 frames, of more bytes than any copy has, are whole and right.
 func TestInKernel(t *testing.T) {
 	opt := kernelOptions(t)
@@ -114,8 +123,7 @@ func TestInKernelExec(t *testing.T) {
 		sources[name] = strings.NewReplacer("NAME", name, "SIZE", size, "%%", "%").Replace(worker)
 	}
 	dir := compileC(t, sources, "-no-pie") // both have their code at the same addresses
-	p := recordCommand(t, *opt, fmt.Sprintf("cd %s; ./one 40 ./two", dir))
-	assert.Positive(t, p.Counts.InKernel)
+	p := recordInKernel(t, *opt, fmt.Sprintf("cd %s; ./one 1000000 ./two", dir))
 	seen := 0
 	for stack, n := range testtool.Folded(t, text(t, p, "folded")) {
 		comm, _, _ := strings.Cut(stack, ";")
@@ -152,13 +160,12 @@ int call(void) { volatile char pad[SIZE]; pad[0] = 1; return NAME_work() + pad[0
 #include <dlfcn.h>
 #include <stdlib.h>
 int main(int argc, char **argv) {
-	for (int i = 0; i < 150; i++) {
+	for (int i = 0;; i++) {
 		void *h = dlopen(argv[1 + i % 2], RTLD_NOW);
 		if (!h || ((int (*)(void))dlsym(h, "call"))() != 2 || dlclose(h)) abort();
 	}
 }`}, "-ldl"), "reload")
-	p := recordCommand(t, *opt, fmt.Sprintf("cd %s; %s ./one.so ./two.so", dir, program))
-	assert.Positive(t, p.Counts.InKernel)
+	p := recordInKernel(t, *opt, fmt.Sprintf("cd %s; %s ./one.so ./two.so", dir, program))
 	seen := 0
 	for stack, n := range testtool.Folded(t, text(t, p, "folded")) {
 		if strings.HasSuffix(stack, "_work") && !strings.Contains(stack, "[truncated]") {
@@ -167,4 +174,27 @@ int main(int argc, char **argv) {
 		}
 	}
 	assert.Positive(t, seen)
+}
+
+// TestInKernelBlocked: the time that a thread is blocked counts from a walk in the kernel to the record of its return.
+func TestInKernelBlocked(t *testing.T) {
+	opt := kernelOptions(t)
+	if opt == nil {
+		return
+	}
+	dir := compileC(t, map[string]string{"sleeper": `
+#include <unistd.h>
+__attribute__((noinline)) int nap(void) { return usleep(10000) + 1; }
+int main(void) { int n = 0; for (int i = 0; i < 200; i++) n += nap(); return n != 200; }
+`})
+	opt.Event = named("off-cpu")
+	p := recordCommand(t, *opt, filepath.Join(dir, "sleeper"))
+	assert.Positive(t, p.Counts.InKernel)
+	slept := 0
+	for stack, n := range testtool.Folded(t, text(t, p, "folded")) {
+		if strings.Contains(stack, ";main;nap;") {
+			slept += n
+		}
+	}
+	assert.GreaterOrEqual(t, slept, 1_900_000, "microseconds")
 }

@@ -43,7 +43,8 @@ func (s *Session) round(limit uint64) error {
 			return err
 		}
 	}
-	if (s.kernel == nil || len(s.kernel.waiting) == 0) && s.rings.order.Refresh() == 0 && !last && !s.unread.pending && time.Now().Before(s.releaseAt) {
+	unread := s.rings.order.Refresh() > 0 || s.kernel != nil && len(s.kernel.waiting) > 0
+	if !unread && !last && !s.unread.pending && time.Now().Before(s.releaseAt) {
 		return nil // as in half of all rounds while stacks are refilled
 	}
 	begin := threadTime()
