@@ -24,6 +24,8 @@ type Group struct {
 	Count   int            // how often the stack was seen, in all rounds
 	Threads []stack.Thread // each in each of its states once
 	Frames  []*frame.Frame // of Threads[0], innermost first, with names
+	ids     []int32        // of Threads, each once
+	states  map[int32][]string
 }
 
 // Groups puts threads with equal stacks together.
@@ -54,7 +56,9 @@ func (gs *Groups) Add(t *stack.Target) {
 			continue
 		}
 		gs.index[string(key)] = append(gs.index[string(key)], len(gs.List))
-		gs.List = append(gs.List, Group{1, []stack.Thread{th}, gs.cache.Backtrace(t.Maps, t.PID, th.PCs)})
+		g := Group{Frames: gs.cache.Backtrace(t.Maps, t.PID, th.PCs), states: make(map[int32][]string)}
+		g.add(th)
+		gs.List = append(gs.List, g)
 	}
 }
 
@@ -75,10 +79,18 @@ func (gs *Groups) find(key string, th *stack.Thread) *Group {
 // add counts a thread. It keeps each thread once for each state that it was in.
 func (g *Group) add(th stack.Thread) {
 	g.Count++
-	if !slices.ContainsFunc(g.Threads, func(o stack.Thread) bool { return o.TID == th.TID && o.State == th.State }) {
-		th.PCs, th.Guessed = g.Threads[0].PCs, g.Threads[0].Guessed // share the group's lists
-		g.Threads = append(g.Threads, th)
+	seen := g.states[th.TID]
+	if slices.Contains(seen, th.State) {
+		return
 	}
+	if len(seen) == 0 {
+		g.ids = append(g.ids, th.TID)
+	}
+	g.states[th.TID] = append(seen, th.State)
+	if len(g.Threads) > 0 {
+		th.PCs, th.Guessed = g.Threads[0].PCs, g.Threads[0].Guessed // share the group's lists
+	}
+	g.Threads = append(g.Threads, th)
 }
 
 // sorted returns the groups, with merge the largest first; of a core, the group with the thread that crashed stays first.
@@ -127,14 +139,8 @@ func (g *Group) head(b []byte, stopped, often bool) []byte {
 	if often {
 		b = fmt.Appendf(b, "%d times: ", g.Count)
 	}
-	var ids []int32 // Threads has each once for each state
-	for i := range g.Threads {
-		if !slices.Contains(ids, g.Threads[i].TID) {
-			ids = append(ids, g.Threads[i].TID)
-		}
-	}
 	// One thread is shown with its states; of several, counts.
-	if len(ids) == 1 {
+	if len(g.ids) == 1 {
 		b = fmt.Appendf(b, "thread %d", first.TID)
 		if first.Comm != "" {
 			b = fmt.Appendf(b, " (%s)", output.Text(first.Comm))
@@ -150,16 +156,16 @@ func (g *Group) head(b []byte, stopped, often bool) []byte {
 		}
 		return append(b, ":\n"...)
 	}
-	b = fmt.Appendf(b, "%d threads", len(ids))
+	b = fmt.Appendf(b, "%d threads", len(g.ids))
 	// States without what follows in brackets.
 	b = append(b, g.counts(", ", func(t *stack.Thread) string { state, _, _ := strings.Cut(t.State, "("); return state })...)
 	b = append(b, g.counts("; ", func(t *stack.Thread) string { return output.Text(t.Comm) })...)
 	b = append(b, "; ids"...)
 	const shown = 10
-	for _, id := range ids[:min(shown, len(ids))] {
+	for _, id := range g.ids[:min(shown, len(g.ids))] {
 		b = fmt.Appendf(b, " %d", id)
 	}
-	if len(ids) > shown {
+	if len(g.ids) > shown {
 		b = append(b, " ..."...)
 	}
 	return append(b, ":\n"...)

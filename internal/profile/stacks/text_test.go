@@ -51,3 +51,15 @@ func TestRepeated(t *testing.T) {
 		"... these 2 frames again, 19 times, to #40", "#41  0x0000000000000004", "#42  0x0000000000000005", "#43  0x0000000000000005",
 		"#44  0x0000000000000006"}, lines)
 }
+
+// TestManyThreads: threads of one stack take time as their number does.
+func TestManyThreads(t *testing.T) {
+	const n = 400_000
+	g := Group{states: make(map[int32][]string)}
+	for i := range 2 * n {
+		g.add(stack.Thread{TID: int32(i % n), State: "runs"})
+	}
+	assert.Len(t, g.Threads, n)
+	assert.Equal(t, 2*n, g.Count)
+	assert.Contains(t, string(g.head(nil, false, false)), "400000 threads, runs; ids 0 1 2")
+}
