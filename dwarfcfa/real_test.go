@@ -86,24 +86,3 @@ func checkNormalised(t *testing.T, table *Table, in *Interp, raw *RawRow) {
 		}
 	}
 }
-
-// TestPersonalityName: the name is found without a copy of each of the object's 6,000 symbols, which may take
-// more memory than all else.
-func TestPersonalityName(t *testing.T) {
-	o, err := Open("/usr/lib/x86_64-linux-gnu/libstdc++.so.6")
-	require.NoError(t, err)
-	defer o.Close()
-	s, err := o.Section(SourceEHFrame)
-	require.NoError(t, err)
-	for e, err := range s.Entries() {
-		require.NoError(t, err)
-		if e.CIE == nil || e.CIE.PersonalityEncoding == PEOmit {
-			continue
-		}
-		name := ""
-		assert.Less(t, testing.AllocsPerRun(1, func() { name = o.PersonalityName(e.CIE) }), 200.0)
-		assert.Equal(t, "__gxx_personality_v0", name)
-		return
-	}
-	t.Fatal("no CIE has a personality routine")
-}

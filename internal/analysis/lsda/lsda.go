@@ -39,31 +39,11 @@ const (
 type Reader struct {
 	object *dwarfcfa.Object
 	bytes  *dwarfcfa.Encoded // of one section
-	names  map[Addr]string   // personality routines by where their pointer is
 }
 
 // NewReader makes a reader for o, which must stay open.
 func NewReader(o *dwarfcfa.Object) *Reader {
-	return &Reader{object: o, names: make(map[Addr]string)}
-}
-
-// Personality returns the name of the CIE's personality routine, which is empty
-// if there is none or its name is not known; see
-// dwarfcfa.Object.PersonalityName.
-func (r *Reader) Personality(c *dwarfcfa.CIE) string {
-	if c.PersonalityEncoding == dwarfcfa.PEOmit {
-		return ""
-	}
-	key := c.Personality << 1 // the lowest bit tells a routine from its pointer
-	if c.PersonalityIndirect {
-		key |= 1
-	}
-	name, ok := r.names[key]
-	if !ok {
-		name = r.object.PersonalityName(c)
-		r.names[key] = name
-	}
-	return name
+	return &Reader{object: o}
 }
 
 // Table reads the LSDA of an FDE. It returns nil without an error if the FDE

@@ -140,7 +140,6 @@ func TestCompilers(t *testing.T) {
 				if table == nil || !strings.HasPrefix(functions[uint64(e.FDE.Start)], "_Z") {
 					continue
 				}
-				require.Equal(t, "__gxx_personality_v0", r.Personality(e.FDE.CIE))
 				for _, s := range table.Sites {
 					require.GreaterOrEqual(t, s.Start, e.FDE.Start)
 					require.LessOrEqual(t, s.End, e.FDE.End)

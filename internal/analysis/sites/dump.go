@@ -34,8 +34,6 @@ func (t *Table) personality(f *Function) string {
 	switch p := f.Personality; {
 	case p < 0:
 		return ""
-	case t.Personalities[p].Name != "":
-		return t.Personalities[p].Name
 	case t.Personalities[p].Indirect:
 		return "*" + hex(t.Personalities[p].Addr)
 	default:
@@ -55,7 +53,7 @@ func (t *Table) Describe(pc *Addr) iter.Seq[FunctionInfo] {
 			if f.LSDA != 0 {
 				info.LSDA = hex(f.LSDA)
 			}
-			// A function without a known routine has no sites: all of it is handed over.
+			// A function whose routine cannot be called has no sites: all of it is handed over.
 			if f.Personality < 0 {
 				info.Sites = append(info.Sites, SiteInfo{Start: info.Start, End: info.End, Kind: HandOver.String()})
 			}

@@ -13,7 +13,8 @@ import (
 // Addr is a link-time address of the object.
 type Addr = dwarfcfa.Addr
 
-// Kind is the action of an unwinder in a frame whose pc lies in a site.
+// Kind is the action of an unwinder in a frame whose pc lies in a site, if the personality routine is one of libstdc++, libc++abi
+// or libgcc. Only HandOver is for others, too: which routine it is, is known at run time alone.
 type Kind uint8
 
 const (
@@ -61,9 +62,8 @@ type Function struct {
 
 // Personality is a personality routine that FDEs name.
 type Personality struct {
-	Addr     Addr   // of the routine, or of its pointer
-	Indirect bool   // Addr is the address of its pointer
-	Name     string // of its symbol; empty if the object does not tell
+	Addr     Addr // of the routine, or of its pointer
+	Indirect bool // Addr is the address of its pointer
 }
 
 // Table is the table of an object. Functions ascend and are disjoint, and so
@@ -96,19 +96,6 @@ const (
 	maxDetails       = 100
 	maxPersonalities = 250
 ) // functions with further ones are handed over
-
-// layoutKnown reports whether routines of that name in a language's own library read the areas of package
-// lsda, treat a site without action as a cleanup, and do nothing for an FDE without area. Consumers use kinds other
-// than HandOver and Ask only if such a library has the routine.
-func layoutKnown(name string) bool {
-	switch name {
-	case "__gxx_personality_v0", // libstdc++, libc++abi
-		"__gcc_personality_v0", // C with __attribute__((cleanup))
-		"rust_eh_personality":
-		return true
-	}
-	return false
-}
 
 // Build makes the table of an object. sections are those that its rows come
 // from; exceptions use only .eh_frame.
@@ -196,26 +183,24 @@ type builder struct {
 	index map[Personality]int // of t.Personalities
 }
 
-// personality returns the number of a CIE's personality routine in the table, and its name; -1 if it cannot be called.
-func (b *builder) personality(c *dwarfcfa.CIE) (int, string) {
-	p := Personality{Addr: c.Personality, Indirect: c.PersonalityIndirect, Name: b.r.Personality(c)}
+// personality returns the number of a CIE's personality routine in the table; -1 if it cannot be called.
+func (b *builder) personality(c *dwarfcfa.CIE) int {
+	p := Personality{Addr: c.Personality, Indirect: c.PersonalityIndirect}
 	i, ok := b.index[p]
 	if !ok {
 		if len(b.t.Personalities) == maxPersonalities || !p.Indirect && !b.isCode(p.Addr) {
-			return -1, ""
+			return -1
 		}
 		i = len(b.t.Personalities)
 		b.index[p] = i
 		b.t.Personalities = append(b.t.Personalities, p)
 	}
-	return i, p.Name
+	return i
 }
 
 // add makes the function of an FDE with a personality routine.
 func (b *builder) add(x extent) {
-	f := Function{Start: x.start, End: x.end}
-	var name string
-	f.Personality, name = b.personality(x.fde.CIE)
+	f := Function{Start: x.start, End: x.end, Personality: b.personality(x.fde.CIE)}
 	// Another unwinder must do all of it: it knows where the area is.
 	if unknown := x.fde.HasLSDA && x.fde.LSDA == 0; unknown || f.Personality < 0 {
 		if unknown {
@@ -227,13 +212,10 @@ func (b *builder) add(x extent) {
 		return
 	}
 	f.LSDA = x.fde.LSDA
-	f.Sites = b.asks(x)
-	if layoutKnown(name) {
-		if sites, err := b.sites(x); err != nil {
-			b.bad(err)
-		} else {
-			f.Sites = sites
-		}
+	var err error
+	if f.Sites, err = b.sites(x); err != nil {
+		b.bad(err)
+		f.Sites = b.asks(x)
 	}
 	b.t.Functions = append(b.t.Functions, f)
 }
