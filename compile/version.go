@@ -4,7 +4,7 @@ import "runtime/debug"
 
 // Release is the version of the sources. It goes into every eh_elf; raise it with any change to the generated code, so
 // that older files count as out of date.
-const Release = "0.11.0"
+const Release = "0.12.0"
 
 // module is the path of this module. In a program of another module, the stamped version is not
 // ehasm's.

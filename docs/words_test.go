@@ -20,7 +20,7 @@ const (
 	mostLines   = 60
 	mostColumns = 100
 	mostInCell  = 40 // characters
-	mostWords   = 26_500
+	mostWords   = 27_500
 )
 
 // TestSizes: a page of docs/validation is a question, a command, a table and what was missed, and
