@@ -122,7 +122,7 @@ func (l *Live) readMaps() error {
 	case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
 		return noProcess(l.pid)
 	case err != nil:
-		return refused(l.pid, l.pid, err)
+		return refused(l.pid, err)
 	case len(list) == 0:
 		return noMemory(l.pid)
 	}
@@ -204,9 +204,9 @@ func (l *Live) takeEach(ctx context.Context, t *Target, s *stops) error {
 				th.Missing = err.Error()
 			case err != nil:
 				if len(t.Threads) == 0 {
-					return refused(l.pid, tid, err)
+					return refused(tid, err)
 				}
-				th.Missing = refused(l.pid, tid, err).Error()
+				th.Missing = refused(tid, err).Error()
 			}
 			t.Threads = append(t.Threads, th)
 		}

@@ -134,7 +134,7 @@ var calls = map[int]call{
 }
 
 // refused explains why a thread may not be looked at, and what helps.
-func refused(pid, tid int32, err error) error {
+func refused(tid int32, err error) error {
 	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
 		return fmt.Errorf("ptrace of thread %d: %w", tid, err)
 	}

@@ -66,7 +66,7 @@ func agentVerb() verb {
 		fs.StringVar(&opt.Push.Name, "push-name", "", "`NAME` of the service there; default: the command's, or ehasm")
 		fs.StringArrayVar(&opt.Push.Labels, "push-label", nil, "further label: `PAIR` is NAME=VALUE; may be repeated")
 		fs.StringArrayVar(&opt.Push.Headers, "push-header", nil, "header of each request: `LINE` is 'NAME: VALUE', or @FILE of such")
-		opt.outputFlags(defaultOutput)
+		opt.outputFlags()
 		opt.targetFlags("record")
 		opt.eventFlags()
 		opt.nameFlags()

@@ -41,7 +41,7 @@ func heapVerb() verb {
 		sizeFlag(fs, "period", "sample an allocation each `SIZE` of bytes, on average (default 512K)", 1, func(n uint64) { opt.Inside.Period = n })
 		fs.StringArrayVar(&opt.Inside.With, "with", nil, "build an eh_elf for this `PATH`, too; may be repeated")
 		fs.VarP((*seconds)(&opt.Run.Limit), "duration", "d", "end the recording after this `TIME`: 5 (seconds), 10m")
-		opt.outputFlags(defaultOutput)
+		opt.outputFlags()
 		fs.IntVar(&opt.Sampling.MaxStack, "max-stack", defaultRecordMax, "at most `N` frames per stack")
 		opt.nameFlags()
 		return func(ctx context.Context, args []string, c *console) int {

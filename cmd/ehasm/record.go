@@ -131,7 +131,7 @@ func recordVerb() verb {
 	v := verb{name: "record", brief: "profile a program, or the system, while it runs", help: recordHelp, more: recordMore, command: true, groups: recordGroups()}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := newRecordOptions(v, fs)
-		opt.outputFlags(defaultOutput)
+		opt.outputFlags()
 		opt.targetFlags("record")
 		opt.eventFlags()
 		fs.BoolVar(&opt.offCPU, "off-cpu", false, "count the time that threads are blocked")
@@ -145,9 +145,9 @@ func recordVerb() verb {
 }
 
 // outputFlags declares where the profile goes.
-func (opt *recordOptions) outputFlags(path string) {
+func (opt *recordOptions) outputFlags() {
 	fs := opt.given.fs
-	fs.StringVarP(&opt.Output.Path, "output", "o", path, "write to this `FILE`; its name chooses the format")
+	fs.StringVarP(&opt.Output.Path, "output", "o", defaultOutput, "write to this `FILE`; its name chooses the format")
 	opt.given.format = fs.String("format", "", "`FORMAT`, whatever the output's name: "+formatNames(recordFormats()...))
 	fs.StringVar(&opt.Output.Stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
 	fs.BoolVarP(&opt.Run.Quiet, "quiet", "q", false, "write no summary")

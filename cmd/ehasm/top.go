@@ -40,7 +40,7 @@ func topVerb() verb {
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := newRecordOptions(v, fs)
 		opt.Run.Top = true
-		opt.outputFlags(defaultOutput)
+		opt.outputFlags()
 		fs.Lookup("output").DefValue = "" // none is written
 		opt.targetFlags("show")
 		opt.eventFlags()

@@ -1,7 +1,6 @@
 package check_test
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -88,7 +87,7 @@ func TestMatrix(t *testing.T) {
 	}
 	assert.GreaterOrEqual(t, functions, 80)
 	for kind, r := range table {
-		t.Log(fmt.Sprintf("%-10s right: %d quiet, %d not; wrong: %d found, %d missed", kind, r.quiet, r.alarms, r.found, r.missed))
+		t.Logf("%-10s right: %d quiet, %d not; wrong: %d found, %d missed", kind, r.quiet, r.alarms, r.found, r.missed)
 	}
 	t.Logf("%d functions", functions)
 }

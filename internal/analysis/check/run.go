@@ -135,7 +135,7 @@ func (s *Subject) Run(opt Options) *Report {
 			rep.NotJudged[k] += n
 		}
 		for k := range q.findings {
-			s.classify(&q.findings[k], i, p, opt.ABI || q.saved != 0 || !p.Inner(s.Functions[i].Lo))
+			s.classify(&q.findings[k], p, opt.ABI || q.saved != 0 || !p.Inner(s.Functions[i].Lo))
 		}
 		found := merge(q.findings)
 		for k := range found {
@@ -512,7 +512,7 @@ var ocaml = regexp.MustCompile(`^caml([A-Z]|_(apply|curry|tuplify)[0-9])`)
 
 // classify separates registers that Go or a private calling convention loses from wrong
 // tables. Not to restore a register is an error in a function that keeps the psABI.
-func (s *Subject) classify(f *Finding, i int, p *codeflow.Program, keepsABI bool) {
+func (s *Subject) classify(f *Finding, p *codeflow.Program, keepsABI bool) {
 	if (f.Kind == KindClobbered || f.Kind == KindSaved) && s.Image.IsGo(f.Start) {
 		f.Class, f.Severity = ClassGo, SeverityNote
 	}

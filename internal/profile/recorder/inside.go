@@ -45,7 +45,7 @@ func (r *run) recordInside(ctx context.Context) (int, error) {
 	if status, err := r.fillFor(ctx, host); err != nil {
 		return status, err
 	}
-	r.prepare(ctx, ctx)
+	r.prepare(ctx)
 	defer r.objects.Close()
 	in, err := record.NewInside(record.InsideOptions{Period: r.opt.Inside.Period, MaxStack: r.opt.Sampling.MaxStack, Objects: r.objects})
 	if err != nil {

@@ -65,7 +65,7 @@ func Run(ctx context.Context, command []string, opt *Options, c Console) (status
 	}
 	compiling, stopCompiling := context.WithCancel(ctx)
 	defer stopCompiling()
-	r.prepare(ctx, compiling)
+	r.prepare(compiling)
 	r.signals = catchWriteSignals(c)
 	p, err := r.plan()
 	if err == nil {
@@ -93,7 +93,7 @@ func Run(ctx context.Context, command []string, opt *Options, c Console) (status
 const fillPatience = 2 * time.Second
 
 // prepare makes the objects that unwind and name stacks.
-func (r *run) prepare(ctx, compiling context.Context) {
+func (r *run) prepare(compiling context.Context) {
 	r.made = ondemand.New(ondemand.Options{Keep: r.opt.Run.Cache, Options: rows.Options{
 		Source: r.opt.Sampling.Source, TablesOnly: r.opt.Sampling.TablesOnly, Background: true, Wait: r.patience,
 	}})
