@@ -15,7 +15,7 @@ export EHASM_PATH=$out/eh XDG_CACHE_HOME=$out/none
 unset LD_PRELOAD EHASM_STATS
 
 CGO_ENABLED=0 go build -o "$out/ehasm" ./cmd/ehasm && make -s -C runtime OUT="$out/lib" all || exit 1
-warnings="-Wall -Wextra -Werror -g -D_GNU_SOURCE -Iinclude"
+warnings="-Wall -Wextra -Werror -g -D_GNU_SOURCE -Iruntime/include"
 sources=$(ls runtime/src/*.c runtime/src/*.S)
 # shellcheck disable=SC2086
 g++ -std=c++17 -O2 $warnings -o "$out/signals" runtime/stress/signals.cc -pthread &&
@@ -24,7 +24,7 @@ g++ -std=c++17 -O2 $warnings -o "$out/signals" runtime/stress/signals.cc -pthrea
 	make -s -C runtime OUT="$out/tsan" CFLAGS="-O1 -g -fsanitize=thread" "$out/tsan/libehunwind.a" &&
 	g++ -std=c++17 -O1 -fsanitize=thread -DDIRECT $warnings -o "$out/signals-tsan" runtime/stress/signals.cc "$out/tsan/libehunwind.a" -pthread &&
 	gcc -O1 -fsanitize=address,undefined -fno-sanitize-recover=all $warnings -o "$out/loader" runtime/stress/loader.c \
-		runtime/src/load.c runtime/src/trust.c runtime/src/content.c runtime/src/memory.c &&
+		runtime/src/{load,trust,content,memory,loader,lock}.c &&
 	gcc -O2 -fsanitize=undefined -fno-sanitize-recover=all $warnings -std=gnu11 -o "$out/corrupt" runtime/testdata/corrupt.c $sources -pthread || exit 1
 "$out/ehasm" build -q --deps --vdso -o "$out/eh" "$out/signals" "$out/signals-direct" "$out/signals-tsan" "$out/corrupt" \
 	"$out/lib/libehunwind-preload.so" "$out/storm" && "$out/ehasm" build -q -o "$out/eh-libgcc" "$out/lib/libgcc/libgcc_s.so.1" || exit 1
