@@ -5,7 +5,6 @@ package record
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"time"
@@ -236,16 +235,12 @@ func (k *inKernel) meet(pid int32) {
 const retell = 200 * time.Millisecond
 
 // update takes tables that are made, and tells the kernel of processes whose samples came with copies.
-func (k *inKernel) update(t *tracker, now time.Time) error {
+func (k *inKernel) update(t *tracker, now time.Time) {
 	select {
 	case m := <-k.made:
 		k.making, k.spent = false, k.spent+m.took
 		if m.tables != nil {
-			o, err := k.unwinder.AddObject(m.tables)
-			if err != nil {
-				return err
-			}
-			k.objects[m.object] = o
+			k.objects[m.object], _ = k.unwinder.AddObject(m.tables) // without room for it, its samples come with copies
 		}
 		for pid := range k.copied { // it may be one of theirs
 			k.copied[pid] = time.Time{}
@@ -258,9 +253,7 @@ func (k *inKernel) update(t *tracker, now time.Time) error {
 			delete(k.copied, pid)
 		} else if now.Sub(told) >= retell {
 			k.copied[pid] = now
-			if err := k.tell(pid, p); err != nil {
-				return err
-			}
+			k.tell(pid, p)
 		}
 	}
 	if !k.making && len(k.queue) > 0 && k.affords() {
@@ -272,7 +265,6 @@ func (k *inKernel) update(t *tracker, now time.Time) error {
 			k.made <- madeTables{o, tables, time.Since(begin)}
 		}()
 	}
-	return nil
 }
 
 // affords reports whether there is time to make more tables.
@@ -281,8 +273,9 @@ func (k *inKernel) affords() bool { return k.spent < leastMaking+time.Since(k.be
 // busy reports whether tables will be ready soon.
 func (k *inKernel) busy() bool { return k.making || len(k.queue) > 0 && k.affords() }
 
-// tell gives a process the regions of its objects that have tables, and asks for those of others that walks have needed.
-func (k *inKernel) tell(pid int32, p *process) error {
+// tell gives a process the regions of its objects that have tables, and asks for those of others that walks have needed. If
+// the kernel has no room for them, samples still come with copies.
+func (k *inKernel) tell(pid int32, p *process) {
 	var list []bpfunwind.Mapping
 	maps := p.Maps()
 	all := maps.All()
@@ -301,17 +294,16 @@ func (k *inKernel) tell(pid int32, p *process) error {
 		}
 	}
 	if v := k.views[p.view]; len(list) == 0 || v == nil && k.busy() || v != nil && v.maps == maps && v.regions == len(list) {
-		return nil
+		return
 	}
 	view, err := k.unwinder.MapProcess(uint32(pid), list)
 	if err != nil {
-		return fmt.Errorf("process %d: %w", pid, err)
+		return
 	}
 	before := p.view
 	k.leave(p)
 	p.view, p.viewBefore = view, before
 	k.views[view] = &kernelView{maps, len(list), 1}
-	return nil
 }
 
 // leave takes its view from a process.
@@ -325,14 +317,13 @@ func (k *inKernel) leave(p *process) {
 }
 
 // fork gives a child the view of its parent.
-func (k *inKernel) fork(child, parent int32, t *tracker) error {
+func (k *inKernel) fork(child, parent int32, t *tracker) {
 	c, p := t.processes[child], t.processes[parent]
-	if c == nil || p == nil || child == parent || k.views[p.view] == nil {
-		return nil
+	if c == nil || p == nil || k.views[p.view] == nil || k.unwinder.Fork(uint32(child), uint32(parent)) != nil {
+		return
 	}
 	c.view = p.view
 	k.views[p.view].users++
-	return k.unwinder.Fork(uint32(child), uint32(parent))
 }
 
 // forget forgets a process that has ended, or is another program now.

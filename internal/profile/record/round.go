@@ -64,9 +64,7 @@ func (s *Session) round(limit uint64) error {
 	if s.kernel != nil {
 		s.kernel.take(limit, s.kernelWalked)
 		s.kernel.done()
-		if err := s.kernel.update(s.tracker, time.Now()); err != nil {
-			return err
-		}
+		s.kernel.update(s.tracker, time.Now())
 	}
 	s.readLost(last)
 	if err := s.copies.grow(s.clock.now); err != nil {
