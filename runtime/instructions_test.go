@@ -29,12 +29,12 @@ func TestInstructions(t *testing.T) {
 	shallow, deep, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	few, many := walksOf(t, shallow), walksOf(t, deep)
 	for name, most := range map[string]cost{
-		"ehu_backtrace":     {walk: 350, frame: 36},
-		"recorder":          {walk: 370, frame: 36},
-		"backtrace":         {walk: 425, frame: 36},
-		"unw_backtrace":     {walk: 415, frame: 36},
-		"_Unwind_Backtrace": {walk: 475, frame: 90},
-		"cursor":            {walk: 860, frame: 75},
+		"ehu_backtrace":     {walk: 370, frame: 36},
+		"recorder":          {walk: 390, frame: 36},
+		"backtrace":         {walk: 490, frame: 36},
+		"unw_backtrace":     {walk: 475, frame: 36},
+		"_Unwind_Backtrace": {walk: 500, frame: 90},
+		"cursor":            {walk: 920, frame: 75},
 	} {
 		a, b := few[name], many[name]
 		require.Equal(t, a.frames+40, b.frames, name)

@@ -246,7 +246,7 @@ size_t ehu_run_one_(struct ehu_walk *c, const struct ehu_table *t)
 
 /*
  * run takes up to max steps, as many as possible with each call of an eh_elf. The
- * status is the reason why it stopped, or 0 if it took all. A call of it would take 25 instructions of each walk.
+ * status is the reason why it stopped, or 0 if it took all.
  */
 __attribute__((always_inline)) static inline size_t run(struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
 {
