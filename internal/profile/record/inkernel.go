@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/bpfunwind"
-	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/unwind"
 
 	"golang.org/x/sys/unix"
@@ -74,7 +73,8 @@ func newInKernel(o *Options, op *opened) (k *inKernel, err error) {
 	}
 	k = &inKernel{make: o.Tables, objects: make(map[*unwind.Object]*bpfunwind.Object), views: make(map[uint32]*kernelView),
 		copied: make(map[int32]time.Time), made: make(chan madeTables, 1), begun: time.Now()}
-	k.unwinder, err = bpfunwind.Load(bpfunwind.Options{MaxFrames: o.MaxStack, RingSize: o.Ring, Copies: withCopy})
+	const part = 4 // of a ring for copies; the kernel takes the memory of both at once
+	k.unwinder, err = bpfunwind.Load(bpfunwind.Options{MaxFrames: o.MaxStack, RingSize: o.Ring / part, Copies: withCopy})
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func firstNamespace() bool {
 // attach gives an event a program. Tracepoints get none: what the program returns would hold for other users of the
 // tracepoint, too. Nor do probes: the program of each CPU's event would run at the hits of all CPUs.
 func (k *inKernel) attach(e *Event, number uint32, from *stream) error {
-	if e.typ == unix.PERF_TYPE_TRACEPOINT || e.probe != nil {
+	if e.typ == unix.PERF_TYPE_TRACEPOINT || e.probe != nil || len(from.all) == 0 {
 		return nil
 	}
 	program, err := k.unwinder.NewProgram(bpfunwind.Source{ID: number, Kernel: e.bits&unix.PerfBitExcludeKernel == 0})
@@ -177,20 +177,17 @@ func (k *inKernel) done() {
 // kernelWalked counts a walk.
 func (s *Session) kernelWalked(w *bpfunwind.Sample) {
 	pid, view := int32(w.PID), s.kernel.views[w.View]
-	if view == nil || w.Source == 0 && s.copies.replaced(w.Time) {
+	if w.Source == 0 && s.copies.replaced(w.Time) {
 		return
 	}
 	th, p := s.tracker.sampled(pid, int32(w.TID))
 	one := sampled{Sample: Sample{Time: w.Time, Period: w.Period, TID: int32(w.TID), CPU: w.CPU}, pid: pid, event: uint8(w.Source), kernel: w.Kernel,
 		user: frameStack{pcs: w.User, cause: causeOf(w)}}
-	if w.View != p.view && w.View != p.viewBefore || p.sampledMaps != view.maps && !sameCode(view.maps, p.sampledMaps, w.User) {
+	if view == nil || w.View != p.view && w.View != p.viewBefore || p.sampledMaps != view.maps && !sameCode(view.maps, p.sampledMaps, w.User) {
 		one.user = frameStack{cause: unwind.NoMapping} // another process has the number, or other code is there now
 	}
 	s.part.counts.walked(&one.user)
 	s.part.counts.InKernel++
-	if len(w.User) == 0 {
-		one.user.cause = stackfmt.NoUserStack
-	}
 	s.add(&one, th, p)
 }
 
@@ -209,8 +206,11 @@ func causeOf(w *bpfunwind.Sample) unwind.Cause {
 
 // sameCode reports whether addresses mean the same in two address spaces.
 func sameCode(a, b *unwind.Maps, pcs []uint64) bool {
-	for _, pc := range pcs {
-		m, n := a.Find(pc-1), b.Find(pc-1)
+	for i, pc := range pcs {
+		if i > 0 { // a return address, which may be the end of its mapping
+			pc--
+		}
+		m, n := a.Find(pc), b.Find(pc)
 		if (m == nil) != (n == nil) || m != nil && (m.Object != n.Object || m.FileOffset(pc) != n.FileOffset(pc)) {
 			return false
 		}
@@ -239,7 +239,7 @@ func (k *inKernel) update(t *tracker, now time.Time) {
 	select {
 	case m := <-k.made:
 		k.making, k.spent = false, k.spent+m.took
-		if m.tables != nil {
+		if _, wanted := k.objects[m.object]; wanted && m.tables != nil { // it may have been released since
 			k.objects[m.object], _ = k.unwinder.AddObject(m.tables) // without room for it, its samples come with copies
 		}
 		for pid := range k.copied { // it may be one of theirs
