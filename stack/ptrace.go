@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/files/procfs"
 
 	"golang.org/x/sys/unix"
 )
@@ -116,11 +117,6 @@ func readProcess(pid int32) memory {
 		if len(p) == 0 || addr+uint64(len(p)) < addr {
 			return 0
 		}
-		local := []unix.Iovec{{Base: &p[0], Len: uint64(len(p))}}
-		n, err := unix.ProcessVMReadv(int(pid), local, []unix.RemoteIovec{{Base: uintptr(addr), Len: len(p)}}, 0)
-		if err != nil {
-			return 0
-		}
-		return n
+		return procfs.ReadMemory(pid, addr, p)
 	}
 }
