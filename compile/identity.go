@@ -54,7 +54,7 @@ const (
 
 // note returns the build note: the options of the file, and the figures that a later build shows without making it again.
 func (id *Identity) note(s Stats) []string {
-	lines := []string{KeyTool + "=" + tool(), KeyOptions + "=" + id.opt.String()}
+	lines := []string{KeyTool + "=" + tool, KeyOptions + "=" + id.opt.String()}
 	if id.target.Object != "" {
 		lines = append(lines, KeyObject+"="+id.target.Object)
 	}
@@ -87,7 +87,7 @@ func (id *Identity) Current(info elfout.Info) bool {
 
 // MadeWith reports whether an eh_elf says that this release made it, with these options.
 func MadeWith(info elfout.Info, opt Options) bool {
-	return slices.Contains(info.Build, KeyTool+"="+tool()) && slices.Contains(info.Build, KeyOptions+"="+opt.String())
+	return slices.Contains(info.Build, KeyTool+"="+tool) && slices.Contains(info.Build, KeyOptions+"="+opt.String())
 }
 
 // StatsOf returns the figures that an eh_elf's notes give.

@@ -51,7 +51,7 @@ func TestRecordAllocStorms(t *testing.T) {
 			}
 			assert.InEpsilon(t, bytes, sum, 0.03, said)
 			assert.NotContains(t, said, "samples had no room")
-			assert.Regexp(t, `outermost frame +\d+ +(100\.00|9[5-9]\.\d+)%`, said)
+			assert.Regexp(t, `complete +\d+ +(100\.0|9[5-9]\.\d) %`, said)
 		})
 	}
 }

@@ -99,7 +99,7 @@ func TestRecordAlloc(t *testing.T) {
 		types)
 	assert.Equal(t, "inuse_space", p.DefaultSampleType)
 	assert.EqualValues(t, period, p.Period)
-	assert.Regexp(t, `outermost frame +\d+  100\.00% of the stacks\n`, said)
+	assert.Regexp(t, `complete +\d+  100\.0 % of the stacks\n`, said)
 	functions := []string{"temporary", "kept", "grown", "aligned"}
 	total, live := sums(p, 1, functions...), sums(p, 3, functions...)
 	for line := range strings.Lines(out) {
@@ -165,7 +165,7 @@ func TestRecordAllocConstructor(t *testing.T) {
 	early := r.compile(t, "early", "-Wl,--no-as-needed", library+".so")
 	_, said, status := r.record(t, "--total", "--period", "1", "-o", "early.folded", early)
 	require.Zero(t, status, said)
-	assert.Regexp(t, `outermost frame +\d+  100\.00% of the stacks\n`, said)
+	assert.Regexp(t, `complete +\d+  100\.0 % of the stacks\n`, said)
 	b, err := os.ReadFile(filepath.Join(r.work, "early.folded"))
 	require.NoError(t, err)
 	assert.Regexp(t, `^early;(.+;)?early 5000\n$`, string(b))

@@ -24,7 +24,7 @@ libgcc() {
 	echo "libgcc-s1 (>= $major), libgcc-s1 (<< $((major + 1)))"
 }
 
-package() { # package NAME SECTION DEPENDS DESCRIPTION, of what lies below $stage/NAME
+package() { # package NAME SECTION DEPENDS DESCRIPTION [RECOMMENDS], of what lies below $stage/NAME
 	local dir=$stage/$1
 	mkdir -p "$dir/DEBIAN" "$dir/usr/share/doc/$1"
 	cp LICENSE "$dir/usr/share/doc/$1/copyright"
@@ -38,6 +38,7 @@ package() { # package NAME SECTION DEPENDS DESCRIPTION, of what lies below $stag
 		echo "Maintainer: the ehasm authors"
 		echo "Installed-Size: $(du -sk --exclude=DEBIAN "$dir" | cut -f1)"
 		[ -z "$3" ] || echo "Depends: $3"
+		[ -z "${5:-}" ] || echo "Recommends: $5"
 		echo "Description: $4"
 	} >"$dir/DEBIAN/control"
 	(cd "$dir" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
@@ -56,8 +57,7 @@ rmdir "$stage/ehasm/usr/share/zsh/site-functions"
 install -D -m 755 scripts/dh_ehasm "$stage/ehasm/usr/bin/dh_ehasm"
 install -D -m 644 scripts/dh_ehasm.pm "$stage/ehasm/usr/share/perl5/Debian/Debhelper/Sequence/ehasm.pm"
 pod2man --center ehasm --release "ehasm $version" scripts/dh_ehasm | gzip -9n >"$stage/ehasm/usr/share/man/man1/dh_ehasm.1.gz"
-cp -r README.md docs "$stage/ehasm/usr/share/doc/ehasm"
-rm "$stage"/ehasm/usr/share/doc/ehasm/docs/*.go
+scripts/docs.sh "$stage/ehasm/usr/share/doc/ehasm"
 
 # Paths of the build folder do not go into the libraries.
 make -s -C runtime OUT="$stage/build" PREFIX=/usr LIBDIR="lib/$triplet" CFLAGS="-O2 -g0 -ffile-prefix-map=$stage=." DESTDIR="$stage/all" install
@@ -72,7 +72,7 @@ cp -a "$stage/all/usr/include" "$stage/libehunwind-dev/usr"
 
 package ehasm devel "" "compile unwind tables ahead of time into native code
  Turns the .eh_frame of ELF programs into loadable x86-64 code that unwinds a
- frame in a few nanoseconds; unwinds profiles with it, and checks tables."
+ frame in a few nanoseconds; unwinds profiles with it, and checks tables." "libehunwind"
 mkdir -p "$stage/ehasm-system/usr/lib/ehasm" "$stage/ehasm-system/DEBIAN"
 cp scripts/system/update "$stage/ehasm-system/usr/lib/ehasm/update"
 cp scripts/system/{postinst,postrm,triggers} "$stage/ehasm-system/DEBIAN"

@@ -24,7 +24,8 @@ pack "$sources"
 
 binary=ehasm-$version-linux-amd64
 scripts/stage.sh "$stage/$binary" ""
-cp README.md CHANGELOG.md LICENSE "$stage/$binary"
+cp CHANGELOG.md LICENSE "$stage/$binary"
+scripts/docs.sh "$stage/$binary"
 scripts/licenses.sh "$stage/$binary/licenses"
 # The libraries, for /usr/local; paths of the build folder do not go into them.
 make -s -C runtime OUT="$stage/build" PREFIX=/usr/local CFLAGS="-O2 -g0 -ffile-prefix-map=$stage=." DESTDIR="$stage/all" install

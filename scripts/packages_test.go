@@ -60,8 +60,14 @@ func TestDebianPackages(t *testing.T) {
 
 	version := strings.TrimSpace(call(t, nil, "./version.sh"))
 	assert.Contains(t, call(t, nil, "chroot", root, "/usr/bin/ehasm", "version"), "ehasm "+version)
-	for _, page := range []string{"ehasm.1.gz", "ehasm-build.1.gz", "ehasm-script.1.gz"} {
+	for _, page := range []string{"ehasm.1.gz", "ehasm-build.1.gz", "ehasm-script.1.gz", "ehasm-perf.1.gz"} {
 		assert.FileExists(t, filepath.Join(root, "usr/share/man/man1", page))
+	}
+	linked(t, filepath.Join(root, "usr/share/doc/ehasm"))
+	for _, file := range packages {
+		if strings.HasPrefix(filepath.Base(file), "ehasm_") {
+			assert.Equal(t, "libehunwind\n", call(t, nil, "dpkg-deb", "-f", file, "Recommends"), "preload and heap need it")
+		}
 	}
 
 	followsPackages(t, root, func(version, library string) string { return debianPackage(t, version, library) },
@@ -94,6 +100,28 @@ int main(void) { void *pcs[8]; ehu_init(); return ehu_backtrace(pcs, 8) >= 3 ? 0
 
 	dpkg("--purge", "ehasm-system", "ehasm", "libehunwind-dev", "libehunwind")
 	nothingLeft(t, root)
+}
+
+// linked: the links of the documents in a folder lead to files there.
+func linked(t *testing.T, dir string) {
+	t.Helper()
+	pages := 0
+	require.NoError(t, filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		require.NoError(t, err)
+		if filepath.Ext(path) != ".md" {
+			return nil
+		}
+		pages++
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`\]\(([^)\s#]+)`).FindAllStringSubmatch(string(text), -1) {
+			if !strings.Contains(m[1], "://") {
+				assert.FileExists(t, filepath.Join(filepath.Dir(path), m[1]), path)
+			}
+		}
+		return nil
+	}))
+	assert.Greater(t, pages, 20)
 }
 
 // followsPackages: the eh_elfs of ehasm-system come and go with the packages that are installed, also when a run was

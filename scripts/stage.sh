@@ -17,6 +17,7 @@ mkdir -p "$dir/share/man/man1" "$dir/share/bash-completion/completions" "$dir/sh
 "$ehasm" help | sed -n '/^Verbs:/,/^$/s/^  \([a-z]*\) .*/\1/p' | while read -r verb; do
 	[ "$verb" = help ] || "$ehasm" man "$verb" >"$dir/share/man/man1/ehasm-$verb.1"
 done
+"$ehasm" man perf >"$dir/share/man/man1/ehasm-perf.1"
 gzip -9nf "$dir"/share/man/man1/*.1
 # perf script by ehasm: as ehasm-perf, and as perf in a folder for the front of PATH.
 mkdir -p "$dir/lib/ehasm/perf"

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/internal/profile/flamegraph"
+	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
-	"github.com/ehasm/ehasm/internal/profile/timeline"
 
 	"github.com/spf13/pflag"
 )
@@ -27,7 +27,7 @@ type formatFlags struct {
 
 // newFormatFlags declares the flags. Each names in brackets the formats in which it has an effect.
 func newFormatFlags(fs *pflag.FlagSet) *formatFlags {
-	f := &formatFlags{fs: fs, more: []*stackfmt.Spec{timeline.Spec(), chainsSpec()}}
+	f := &formatFlags{fs: fs, more: recordFormats()}
 	fs.StringVar(&f.name, "format", "", "`FORMAT`: "+formatNames(f.more...)+"; default: by -o's name")
 	fs.BoolVar(&f.settings.Lines, "lines", false, "show the source file and line of each frame (perf, json, pprof)")
 	fs.BoolVar(&f.settings.FullSourcePath, "full-source-path", false, "show the folder of the files of --lines (perf)")
@@ -42,7 +42,7 @@ func newFormatFlags(fs *pflag.FlagSet) *formatFlags {
 
 // declareLabels declares --labels and returns its value.
 func declareLabels(fs *pflag.FlagSet) *[]string {
-	return fs.StringSlice("labels", []string{"comm"}, "label samples with `LIST`, such as pid,tid,host; or none (pprof)")
+	return fs.StringSlice("labels", []string{"comm"}, "label samples with a `LIST` of "+labels.Names()+"; or none (pprof)")
 }
 
 // namingFlags have an effect in the formats that have names.
@@ -77,22 +77,8 @@ func (f *formatFlags) choose(output string) (*stackfmt.Spec, error) {
 	if spec == nil {
 		spec = stackfmt.Specs()[0]
 	}
-	// Settings lists the flags that a format obeys. Any other given flag is a mistake worth
-	// telling.
-	for _, other := range stackfmt.Specs() {
-		for _, name := range other.Settings {
-			if f.fs.Changed(name) && !slices.Contains(spec.Settings, name) {
-				return nil, fmt.Errorf("--%s has no effect in the format %s", name, spec.Name)
-			}
-		}
-	}
-	// A recording keeps addresses, not names.
-	if spec.New == nil {
-		for _, name := range namingFlags {
-			if f.fs.Changed(name) {
-				return nil, fmt.Errorf("--%s has no effect in the format %s", name, spec.Name)
-			}
-		}
+	if err := effective(f.fs, spec); err != nil {
+		return nil, err
 	}
 	switch g := &f.settings.Graph; {
 	case f.settings.FullSourcePath && !f.settings.Lines:
@@ -105,6 +91,25 @@ func (f *formatFlags) choose(output string) (*stackfmt.Spec, error) {
 		g.MaxBytes = f.maxSize << 20
 	}
 	return spec, nil
+}
+
+// effective returns an error if a flag was given that has no effect in the format.
+func effective(fs *pflag.FlagSet, spec *stackfmt.Spec) error {
+	// Settings lists the flags that a format obeys. Any other given flag is a mistake worth
+	// telling.
+	var without []string
+	for _, other := range stackfmt.Specs() {
+		without = append(without, other.Settings...)
+	}
+	if spec.New == nil { // a recording keeps addresses, not names
+		without = append(without, namingFlags...)
+	}
+	for _, name := range without {
+		if fs.Changed(name) && !slices.Contains(spec.Settings, name) {
+			return fmt.Errorf("--%s has no effect in the format %s", name, spec.Name)
+		}
+	}
+	return nil
 }
 
 // Bounds of --width, in pixels, and --max-size, in MB.

@@ -16,10 +16,11 @@ import (
 // This file explains unknown flags in the words of other profilers, and has flag values that pflag
 // does not: seconds, frequencies, sizes, and --help in groups.
 
-// habit is what to type for a flag that other profilers have.
+// habit is what to type for a flag of a verb that other profilers have, or, without a verb, for their
+// verbs.
 type habit struct{ verb, flag, answer string }
 
-// habits lists the flags of perf and similar tools that ehasm's verbs do not have.
+// habits lists the verbs and flags of perf and similar tools that ehasm does not have.
 func habits() []habit {
 	const (
 		whole  = "stacks are always recorded, and unwound by tables: leave it out"
@@ -32,6 +33,17 @@ func habits() []habit {
 			"without it, 'ehasm heap' records allocations, 'stack --watch 100ms PID' takes stacks"
 	)
 	return []habit{
+		{"", "report evlist", "go tool pprof -top profile.pb.gz; perf report -i direct.perf.data, after record -o direct.perf.data"},
+		{"", "diff", "go tool pprof -top -diff_base before.pb.gz after.pb.gz; ehasm script -i after.data --before before.data -o diff.svg"},
+		{"", "annotate list disasm", "go tool pprof -list FUNCTION profile.pb.gz, recorded with --lines; perf annotate -i direct.perf.data"},
+		{"", "stat", "perf stat counts events; ehasm record -e EVENT shows where they happen"},
+		{"", "trace strace", "ehasm record -e syscalls:sys_enter_openat shows who calls; ehasm record --off-cpu who waits"},
+		{"", "lock sched offcpu", "ehasm record --off-cpu -o blocked.svg -p PID shows where threads wait"},
+		{"", "mem leak memleak", "ehasm heap -o heap.pb.gz -- COMMAND shows what is allocated, and what stays"},
+		{"", "attach bt pstack dump-stacks", "ehasm stack PID"},
+		{"", "profile run flamegraph", "ehasm record -o flame.svg -- COMMAND"},
+		{"", "install setup", "ehasm build --cache --deps PROGRAM compiles its tables ahead; record needs no such step"},
+
 		{"record", "g", whole}, {"record", "call-graph", whole}, {"record", "t", thread}, {"record", "tid", thread},
 		{"record", "all-cpus", "want -a"}, {"record", "G", "want -a --cgroup FOLDER"}, {"record", "m", "want --ring SIZE"},
 		{"record", "mmap-pages", "want --ring SIZE"}, {"record", "r", "want -F N"}, {"record", "rate", "want -F N"},

@@ -141,13 +141,13 @@ func dispatch(ctx context.Context, args []string, c *console) int {
 	name, args := args[0], args[1:]
 	switch name {
 	case "help", "-h", "--help":
-		if len(args) == 0 || args[0] == "help" {
+		if len(args) == 0 || strings.HasSuffix(args[0], "help") {
 			fmt.Fprint(c.out, usage())
 			return exitDone
 		}
 		// "help VERB" and "VERB --help" are one way.
 		name, args = args[0], []string{"--help"}
-	case "--version":
+	case "-v", "-V", "--version":
 		name = "version"
 	}
 	for _, v := range verbs() {
@@ -155,21 +155,30 @@ func dispatch(ctx context.Context, args []string, c *console) int {
 			return v.run(ctx, args, c)
 		}
 	}
-	hint := ""
-	if near := nearestVerb(name); near != "" {
-		hint = fmt.Sprintf("; did you mean %q?", near)
+	what := "verb"
+	if strings.HasPrefix(name, "-") {
+		what = "flag"
 	}
-	fmt.Fprintf(c.stderr, "ehasm: unknown verb %q%s\nRun 'ehasm help' for usage.\n", name, hint)
+	fmt.Fprintf(c.stderr, "ehasm: unknown %s %q%s\nRun 'ehasm help' for usage.\n", what, name, meant(name))
 	return exitUsage
 }
 
-// nearestVerb returns the verb that was meant; "" if that is not clear.
-func nearestVerb(name string) string {
-	var names []string
+// meant says what is typed here for a word that is no verb: the command that does what another
+// profiler's verb does, or the verb or flag that is near. "": that is not clear.
+func meant(name string) string {
+	for _, h := range habits() {
+		if h.verb == "" && slices.Contains(strings.Fields(h.flag), name) {
+			return ": " + h.answer
+		}
+	}
+	names := []string{"help", "--help", "--version"}
 	for _, v := range verbs() {
 		names = append(names, v.name)
 	}
-	return output.Nearest(names, name)
+	if near := output.Nearest(names, name); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
+	}
+	return ""
 }
 
 // declare returns the flags of the verb, and the function to run once they are

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -190,10 +191,12 @@ func TestHelp(t *testing.T) {
 
 // TestNearest: a mistyped verb is answered with the one that was meant.
 func TestNearest(t *testing.T) {
-	for name, want := range map[string]string{"biuld": "build", "recrod": "record", "scr": "script", "prov": "prove",
-		"chekc":   "check",
-		"versoin": "version", "p": "", "frobnicate": "", "": "", "dumpp": "dump"} {
-		assert.Equal(t, want, nearestVerb(name), name)
+	for name, want := range map[string]string{"biuld": "build", "recrod": "record", "scr": "script", "prov": "prove", "chekc": "check",
+		"versoin": "version", "p": "", "frobnicate": "", "": "", "dumpp": "dump", "halp": "help"} {
+		if want != "" {
+			want = fmt.Sprintf("; did you mean %q?", want)
+		}
+		assert.Equal(t, want, meant(name), name)
 	}
 	assert.Contains(t, ehasm(t, "biuld").stderr, "unknown verb \"biuld\"; did you mean \"build\"?\n")
 }
@@ -201,8 +204,18 @@ func TestNearest(t *testing.T) {
 func TestVersion(t *testing.T) {
 	r := ehasm(t, "version")
 	assert.Equal(t, exitDone, r.code)
-	assert.Contains(t, r.stdout, "ehasm "+compile.Version()+"\neh_elf ABI version 1\n")
-	assert.Equal(t, r, ehasm(t, "--version"))
+	assert.Contains(t, r.stdout, "ehasm "+compile.Release+"\neh_elf ABI version 1\n")
+	for _, other := range []string{"--version", "-V", "-v"} {
+		assert.Equal(t, r, ehasm(t, other))
+	}
+	assert.Contains(t, ehasm(t, "man").stdout, `"ehasm `+compile.Release+`"`)
+	// Of a checkout, too, whose commit Go knows.
+	prog := filepath.Join(t.TempDir(), "ehasm")
+	out, err := exec.Command("go", "build", "-buildvcs=auto", "-o", prog, ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	out, err = exec.Command(prog, "version").Output()
+	require.NoError(t, err)
+	assert.Equal(t, r.stdout, string(out))
 }
 
 // TestGoEnvironment: golang-asm's initialisation ends the process on values of

@@ -9,12 +9,13 @@ import (
 	"github.com/ehasm/ehasm/cmd/ehasm/manual"
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/internal/inspect"
+	"github.com/ehasm/ehasm/internal/profile/labels"
 
 	"github.com/spf13/pflag"
 )
 
-const manHelp = `Print a man page, in man(7) macros, for ehasm or for a verb. The pages are
-made from the same texts and flags as --help.
+const manHelp = `Print a man page, in man(7) macros, for ehasm, for a verb, or for ehasm-perf
+(perf). The pages are made from the same texts and flags as --help.
 
 Usage:
   ehasm man [VERB]
@@ -32,6 +33,7 @@ func manVerb() verb {
 	v.flags = func(*pflag.FlagSet) func(context.Context, []string, *console) int {
 		return func(_ context.Context, args []string, c *console) int {
 			command := describeCommand()
+			command.Verbs = append(command.Verbs, manual.Verb{Name: "perf", Brief: perfBrief, Help: perfHelp, Flags: pflag.NewFlagSet("", pflag.ContinueOnError)})
 			switch len(args) {
 			case 0:
 				fmt.Fprint(c.out, command.Page())
@@ -115,13 +117,14 @@ func flagValues(verb, flag string) []string {
 	case "fail-on":
 		return []string{"error", "warning", "note"}
 	case "format":
-		names := strings.Split(formatNames(), ", ")
 		if verb == "stack" {
-			names = append(names, "text")
+			return strings.Split("text, "+formatNames(), ", ")
 		}
-		return names
+		return strings.Split(formatNames(recordFormats()...), ", ")
 	case "frame-pointers":
 		return []string{"always", "gaps", "never"}
+	case "labels":
+		return strings.Split(labels.Names(), ", ")
 	case "push-as":
 		return []string{"pyroscope", "otlp", "pprof"}
 	case "unwind":

@@ -36,6 +36,8 @@ func TestManPages(t *testing.T) {
 		return string(text)
 	}
 	whole := render()
+	assert.Contains(t, whole, "ehasm-perf(1)")
+	assert.Contains(t, render("perf"), "ehasm-perf script [-i FILE]")
 	for _, v := range verbs() {
 		assert.Contains(t, whole, "ehasm-"+v.name+"(1)")
 		page := render(v.name)
@@ -77,6 +79,9 @@ func TestCompletion(t *testing.T) {
 	assert.Equal(t, []string{"build"}, bash("ehasm bu"))
 	assert.Equal(t, []string{"--dispatch"}, bash("ehasm build --disp"))
 	assert.Equal(t, []string{"preload"}, bash("ehasm help pre"))
+	assert.Equal(t, []string{"perf", "perf.data"}, bash("ehasm record --format pe"))
+	assert.Equal(t, []string{"firefox", "folded"}, bash("ehasm script --format f"))
+	assert.Equal(t, []string{"comm"}, bash("ehasm agent --labels com"))
 	assert.Empty(t, bash("ehasm preload ls --"), "flags of the command that is run are not ours")
 	assert.Contains(t, bash("ehasm record -o x.svg -- ech"), "echo", "the command")
 	assert.Contains(t, bash("ehasm record -F 99 ech"), "echo", "the command, behind a flag and its value")

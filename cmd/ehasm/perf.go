@@ -18,6 +18,28 @@ import (
 // This file is ehasm-perf: perf's command line comes in, and perf's text goes out, unwound by
 // eh_elfs. Whatever it does not do the same way, perf itself does.
 
+// perfBrief and perfHelp are for the manual page: --help is perf's.
+const (
+	perfBrief = "perf, with stacks unwound by ehasm"
+	perfHelp  = `ehasm-perf script writes what perf script writes, and unwinds the stacks of
+recordings with --call-graph dwarf as 'ehasm script' does: faster, and where perf
+cuts them. For all other commands, flags and recordings it runs perf.
+
+Usage:
+  ehasm-perf script [-i FILE] [-F FIELDS] [-G] [--header] [--inline] [--no-inline]
+             [--max-stack N] [--comm NAMES] [--pid N] [--tid N] [--cpu LIST]
+             [--time FROM,TO]
+  ehasm-perf COMMAND [ARGUMENT...]
+
+The flags are those of perf-script(1). For tools that always run perf, put the
+folder lib/ehasm/perf in front of PATH: it has an ehasm-perf with that name.
+
+Examples:
+  ehasm-perf script -i perf.data | stackcollapse-perf.pl | flamegraph.pl >f.svg
+  PERF=ehasm-perf cargo flamegraph
+`
+)
+
 // runPerf is the program under the name of perf. It returns the exit status, unless the process becomes
 // perf.
 func runPerf(ctx context.Context, args []string, stdout, stderr io.Writer) int {

@@ -147,7 +147,7 @@ func recordVerb() verb {
 // outputFlags declares where the profile goes.
 func (opt *recordOptions) outputFlags() {
 	fs := opt.given.fs
-	fs.StringVarP(&opt.Output.Path, "output", "o", defaultOutput, "write to this `FILE`; its name chooses the format")
+	fs.StringVarP(&opt.Output.Path, "output", "o", defaultOutput, "write to this `FILE`; its name chooses the format; -: text")
 	opt.given.format = fs.String("format", "", "`FORMAT`, whatever the output's name: "+formatNames(recordFormats()...))
 	fs.StringVar(&opt.Output.Stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
 	fs.BoolVarP(&opt.Run.Quiet, "quiet", "q", false, "write no summary")
@@ -285,6 +285,9 @@ func (opt *recordOptions) parse(format, pointers string, args []string) (err err
 	if err := opt.findFormat(format); err != nil {
 		return err
 	}
+	if err := effective(opt.given.fs, opt.Output.Format); err != nil {
+		return err
+	}
 	if err := opt.checkChains(); err != nil {
 		return err
 	}
@@ -302,11 +305,8 @@ func (opt *recordOptions) parseLabels(names []string, given bool) (err error) {
 	if opt.Output.Labels, err = labels.Parse(names); err != nil {
 		return fmt.Errorf("--labels: %w", err)
 	}
-	switch {
-	case !given && opt.Target.All && opt.Push.URL == "": // a server would keep a series for each thread
+	if !given && opt.Target.All && opt.Push.URL == "" { // a server would keep a series for each thread
 		opt.Output.Labels |= labels.PID | labels.TID
-	case given && !slices.Contains(opt.Output.Format.Settings, "labels"):
-		return fmt.Errorf("--labels has no effect in the format %s", opt.Output.Format.Name)
 	}
 	if !slices.Contains(opt.Output.Format.Settings, "labels") {
 		opt.Output.Labels = labels.Comm // others would only make more stacks different
@@ -323,13 +323,14 @@ func (opt *recordOptions) findFormat(format string) (err error) {
 		}
 		return err
 	}
-	opt.Output.Format = stackfmt.ByPath(opt.Output.Path, recordFormats()...)
-	switch path := output.Name(opt.Output.Path); {
-	case opt.Output.Format != nil:
-		return nil
-	default:
-		return fmt.Errorf("-o %s: unknown suffix: want .pb.gz, .svg, .folded, .json, .json.gz, .perf.txt or perf.data, or --format", path)
+	path := opt.Output.Path
+	if path == "-" {
+		path = ".folded"
 	}
+	if opt.Output.Format = stackfmt.ByPath(path, recordFormats()...); opt.Output.Format == nil {
+		return fmt.Errorf("-o %s: unknown suffix: want .pb.gz, .svg, .folded, .json, .json.gz, .perf.txt or perf.data, or --format", output.Name(path))
+	}
+	return nil
 }
 
 // recordFormats are those of record besides stackfmt.Specs.
@@ -339,7 +340,7 @@ func recordFormats() []*stackfmt.Spec {
 
 // checkChains checks what goes with a perf.data file as the output.
 func (opt *recordOptions) checkChains() error {
-	o, names := &opt.Output, &opt.Output.Names
+	o := &opt.Output
 	switch {
 	case o.Format.New != nil:
 		return nil
@@ -349,8 +350,6 @@ func (opt *recordOptions) checkChains() error {
 		return fmt.Errorf("%s writes no perf.data: record does", opt.verb.name)
 	case o.Raw != "" || slices.Contains(opt.Sampling.Events.Names(), "off-cpu"):
 		return errors.New("the format perf.data goes with neither --raw nor --off-cpu")
-	case names.Inline || names.Lines || names.Signatures || names.Mangled:
-		return errors.New("--inline, --lines, --signatures and --no-demangle have no effect in the format perf.data")
 	}
 	return nil
 }

@@ -266,6 +266,9 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 		c.fail(opt.output, err)
 		whole = false
 	}
+	if whole && out.File() != nil && !opt.quiet {
+		c.note(opt.output, errors.New(opt.format.HowToLook(output.Name(opt.output))))
+	}
 	opt.report(summary, perm, c)
 	// Filling the cache is an extra: it can be interrupted without loss of the output.
 	if whole && ctx.Err() == nil {

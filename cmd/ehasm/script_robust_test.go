@@ -139,7 +139,7 @@ func TestScriptExited(t *testing.T) {
 	assert.Equal(t, exitDone, got.code)
 	assert.Equal(t, ":100;[truncated] 1\na;_start;first 3\nother;_start;second 2\n", got.stdout)
 	assert.Equal(t, "6 samples, 10 user and 0 kernel frames; 6 stacks unwound\n"+
-		"  outermost frame                      5   83.3%\n  pc in no mapping                     1   16.7%\n",
+		"  complete                                 5   83.3 %\n  pc in no mapping                         1   16.7 %\n",
 		got.stderr)
 }
 
@@ -178,7 +178,7 @@ upgraded;[truncated];[upgraded (deleted)] 1
 `, got.stdout)
 	head, lines, _ := strings.Cut(strings.ReplaceAll(got.stderr, r.root, "ROOT"), "  no eh_elf")
 	assert.Equal(t, "8 samples, 10 user and 0 kernel frames; 8 stacks unwound\n"+
-		"  outermost frame                      2   25.0%\n  object missing                       6   75.0%\n", head)
+		"  complete                                 2   25.0 %\n  object missing                           6   75.0 %\n", head)
 	lines = "  no eh_elf" + lines
 	for _, want := range []string{"open ROOT/bin/gone: no such file or directory",
 		"open ROOT/bin/gone-by-now (deleted): no such file or directory",
@@ -225,7 +225,7 @@ func TestScriptContainer(t *testing.T) {
 	assert.Equal(t, exitDone, got.code)
 	assert.Equal(t, "container;_start;inside 1\ndebug;_start;third 1\nhost;_start;outside 1\njit;_start;compiled_[j] 1\n", got.stdout)
 	assert.Contains(t, got.stderr,
-		"  outermost frame                      3   75.0%\n  outermost frame by guesses           1   25.0%\n")
+		"  complete                                 3   75.0 %\n  complete by guesses                      1   25.0 %\n")
 }
 
 // TestScriptJIT has code without unwind information and with names from a file.
@@ -265,9 +265,9 @@ no-frame-pointer;[truncated];[anonymous memory]_[j] 1
 no-map;_start;[anonymous memory]_[j] 1
 `, got.stdout)
 	assert.Equal(t, `8 samples, 15 user and 0 kernel frames; 8 stacks unwound
-  outermost frame by guesses           7   87.5%
-  object missing                       1   12.5%
-  went by frame pointer                7   87.5%  (7 frames)
+  complete by guesses                      7   87.5 %
+  object missing                           1   12.5 %
+  with guessed callers                     7   87.5 %  (7 frames)
   no eh_elf: //anon: not of a file (5 frames, in which 0 stacks end)
   no eh_elf: /memfd:doublemapper (deleted): not of a file (1 frames, in which 0 stacks end)
   no eh_elf: [heap]: not of a file (1 frames, in which 1 stacks end)

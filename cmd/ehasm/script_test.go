@@ -66,7 +66,7 @@ func TestScriptVerb(t *testing.T) {
 	r := ehasm(t, "script", "-i", perf, "--symfs", symfs)
 	assert.Equal(t, exitDone, r.code, r.stderr)
 	assert.Equal(t, sample, r.stdout)
-	assert.Contains(t, r.stderr, "1 samples, 2 user and 0 kernel frames; 1 stacks unwound\n  outermost frame")
+	assert.Contains(t, r.stderr, "1 samples, 2 user and 0 kernel frames; 1 stacks unwound\n  complete")
 	assert.Empty(t, cached(), "one sample is not worth an eh_elf")
 
 	perf, symfs = recordingOf(t, manySamples)
@@ -76,7 +76,7 @@ func TestScriptVerb(t *testing.T) {
 		r = ehasm(t, "script", "-i", perf, "--symfs", symfs, fmt.Sprintf("--cache=%v", keep))
 		assert.Equal(t, exitDone, r.code, r.stderr)
 		assert.Equal(t, want, r.stdout)
-		assert.Contains(t, r.stderr, "100 samples, 200 user and 0 kernel frames; 100 stacks unwound\n  outermost frame")
+		assert.Contains(t, r.stderr, "100 samples, 200 user and 0 kernel frames; 100 stacks unwound\n  complete")
 	}
 	kept := cached()
 	require.Len(t, kept, 1)
@@ -150,7 +150,7 @@ func TestScriptProgress(t *testing.T) {
 		assert.NotContains(t, out.String(), "reading")
 		if c.bar {
 			assert.Contains(t, screen, fmt.Sprintf("/%d B)", len(recording)), "the file's size")
-			assert.Regexp(t, `\r1 samples, 2 user and 0 kernel frames`, screen, "where the bar was")
+			assert.Regexp(t, `\r(ehasm: \S+: written\r?\n)?1 samples, 2 user and 0 kernel frames`, screen, "where the bar was")
 		}
 	}
 	cmd := exec.Command(prog, "script", "-i", perf, "--symfs", symfs)

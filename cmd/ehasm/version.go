@@ -28,7 +28,7 @@ func versionVerb() verb {
 			if len(args) > 0 {
 				return v.misuse(c, fmt.Errorf("unexpected argument %q", args[0]))
 			}
-			fmt.Fprintf(c.out, "ehasm %s\neh_elf ABI version %d\n%s %s/%s\n", compile.Version(), abi.Version,
+			fmt.Fprintf(c.out, "ehasm %s\neh_elf ABI version %d\n%s %s/%s\n", compile.Release, abi.Version,
 				runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return exitDone
 		}

@@ -29,8 +29,10 @@ func (c Command) VerbPage(v Verb) string {
 	p.section("Name")
 	p.line(fmt.Sprintf(`%s \- %s`, escape(name), escape(v.Brief)))
 	p.sections(v.Help, "Description")
-	p.section("Options")
-	v.flags(p.flag)
+	if v.Flags.HasFlags() {
+		p.section("Options")
+		v.flags(p.flag)
+	}
 	p.sections(v.More, "Notes")
 	p.section("See also")
 	p.line(fmt.Sprintf(`.BR %s (1)`, c.Name))

@@ -34,13 +34,13 @@ func Library(named, variable, name string) (string, error) {
 		self = real
 	}
 	dir := filepath.Dir(self)
-	for _, place := range []string{".", "../lib", "../lib/x86_64-linux-gnu", "build/runtime"} {
+	for _, place := range []string{".", "../lib", "../lib64", "../lib/x86_64-linux-gnu", "build/runtime"} {
 		path := filepath.Join(dir, place, name)
 		if _, err := os.Stat(path); err == nil {
 			return Usable(path)
 		}
 	}
-	return "", fmt.Errorf("not found beside %s, in ../lib or build/runtime from there: 'make runtime' or 'make install' makes it, %s names it",
+	return "", fmt.Errorf("not found beside %s, in ../lib or build/runtime from there: the package libehunwind has it, 'make runtime' makes it, %s names it",
 		output.Name(self), variable)
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/files/procfs"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/unwind"
 )
 
@@ -424,9 +425,7 @@ func (p *Profile) insideText() string {
 	fmt.Fprintf(&b, "%d samples in %.1f s of %d processes, %d distinct stacks, %.1f frames each\n", c.Taken, p.Duration.Seconds(), c.Processes, n.Unwound,
 		float64(n.Frames)/float64(max(n.Unwound, 1)))
 	for cause := range unwind.NumCauses {
-		if n.Ends[cause] > 0 {
-			fmt.Fprintf(&b, "  %-32s %9d  %6.2f%% of the stacks\n", cause.String(), n.Ends[cause], 100*float64(n.Ends[cause])/float64(n.Unwound))
-		}
+		stackfmt.SummaryLine(&b, cause.String(), n.Ends[cause], n.Unwound, " of the stacks")
 	}
 	for _, l := range []struct {
 		n    uint64

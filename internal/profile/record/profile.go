@@ -241,17 +241,13 @@ func (p *Profile) Text(w io.Writer) {
 		fmt.Fprintf(w, "; %d stacks unwound, %.1f frames each", c.Unwound, float64(c.Frames)/float64(c.Unwound))
 	}
 	fmt.Fprintln(w)
-	line := func(name string, n, of uint64) {
-		if n > 0 {
-			fmt.Fprintf(w, "  %-32s %9d  %6.2f%%\n", name, n, 100*float64(n)/float64(max(of, 1)))
-		}
-	}
+	line := func(name string, n, of uint64) { stackfmt.SummaryLine(w, name, n, of, "") }
 	for cause := range unwind.NumCauses {
 		line(cause.String(), c.Ends[cause], c.Unwound)
 	}
-	line("in the kernel", c.InKernel, c.Unwound)
+	line("unwound in the kernel", c.InKernel, c.Unwound)
 	line("completed from memory", c.Completed, c.Unwound)
-	line("frames guessed", c.Guessed, c.Unwound)
+	line("with guessed callers", c.Guessed, c.Unwound)
 	line("with longer copies", c.Long, c.Unwound)
 	line("without a stack (exec, exit)", c.NoCopy, c.Samples)
 	line("of kernel threads", c.Kernel, c.Samples)

@@ -20,17 +20,7 @@ func (r *run) tellNothing(lost uint64) {
 }
 
 func (r *run) whyNothing(lost uint64) string {
-	opt := r.opt
-	who := "the system"
-	switch {
-	case len(r.command) > 0:
-		who = r.command[0]
-	case len(opt.Target.PIDs) > 0:
-		who = "process " + strings.Trim(strings.ReplaceAll(fmt.Sprint(opt.Target.PIDs), " ", ", "), "[]") + " and children"
-	case opt.Target.Cgroup != "":
-		who = opt.Target.Cgroup
-	}
-	kernel := ""
+	opt, who, kernel := r.opt, r.target(), ""
 	if r.session.UserOnly() {
 		kernel = " outside of the kernel"
 	}
@@ -49,4 +39,29 @@ func (r *run) whyNothing(lost uint64) string {
 		return fmt.Sprintf("%s used less processor time%s than passes between two samples at -F %d: raise -F, or see where it waits with --off-cpu", who, kernel, opt.Sampling.Frequency)
 	}
 	return fmt.Sprintf("%s used no processor time%s, or too little for -F %d: record for longer, see what waits with --off-cpu, or record everything with -a", who, kernel, opt.Sampling.Frequency)
+}
+
+// target returns what is recorded, in a few words.
+func (r *run) target() string {
+	switch t := &r.opt.Target; {
+	case len(r.command) > 0:
+		return r.command[0]
+	case len(t.PIDs) > 0:
+		return "process " + strings.Trim(strings.ReplaceAll(fmt.Sprint(t.PIDs), " ", ", "), "[]") + " and children"
+	case t.Cgroup != "":
+		return t.Cgroup
+	}
+	return "the system"
+}
+
+// tellBegun says that something other than a command is recorded, and how that ends.
+func (r *run) tellBegun() {
+	if len(r.command) > 0 || r.opt.Run.Quiet || r.opt.Run.Top {
+		return
+	}
+	long := ""
+	if r.opt.Run.Limit > 0 {
+		long = fmt.Sprintf(" for %v", r.opt.Run.Limit)
+	}
+	r.c.Note(r.target(), fmt.Errorf("recording%s; ^C ends it", long))
 }

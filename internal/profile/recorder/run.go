@@ -151,6 +151,7 @@ func (r *run) record(ctx context.Context, p *plan, screen tcell.Screen) (int, er
 	if err != nil {
 		return failed, err
 	}
+	r.tellBegun()
 	each := r.parts.each()
 	if screen != nil {
 		if err := r.showTop(screen, signals); err != nil {

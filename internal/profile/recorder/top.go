@@ -67,7 +67,7 @@ func (r *run) showTop(screen tcell.Screen, signals chan<- os.Signal) error {
 	r.top = t
 	t.done.Go(t.name)
 	t.done.Go(func() {
-		view := &topview.View{Title: "ehasm record: waiting for samples"}
+		view := &topview.View{Title: "waiting for samples"}
 		view.Draw(screen)
 		view.Run(screen, t.tick, t.stop)
 		select {
@@ -120,7 +120,7 @@ func (t *top) name() {
 	for parts := range t.todo {
 		p := record.Join(parts)
 		stacks := topStacks(p, t.r)
-		title := fmt.Sprintf("%s: %d samples in the last %.0f s", t.r.topTarget(), p.Counts.Samples, p.Duration.Seconds())
+		title := fmt.Sprintf("%s: %d samples in the last %.0f s", t.r.target(), p.Counts.Samples, p.Duration.Seconds())
 		if p.Counts.Lost > 0 {
 			title += fmt.Sprintf(", %d lost", p.Counts.Lost)
 		}
@@ -141,17 +141,6 @@ func topStacks(p *record.Profile, r *run) (list []topview.Stack) {
 		list = append(list, topview.Stack{Frames: append([]string{comm}, names...), Value: value})
 	})
 	return list
-}
-
-// topTarget returns what is recorded, in a few words.
-func (r *run) topTarget() string {
-	switch {
-	case len(r.command) > 0:
-		return r.command[0]
-	case len(r.opt.Target.PIDs) > 0:
-		return fmt.Sprint("process ", r.opt.Target.PIDs[0])
-	}
-	return "system"
 }
 
 // apart detaches a command from the terminal in use.

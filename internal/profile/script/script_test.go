@@ -194,7 +194,7 @@ other one    20  5000.000137:     250000 cpu-clock:
 	assert.Contains(t, text.String(), "7 samples, 12 user and 3 kernel frames; 7 stacks unwound\n")
 	assert.NotContains(t, text.String(), "frame pointer")
 	(&Summary{Unwound: 8, Guessed: 3, GuessedIn: 2}).Text(&text)
-	assert.Contains(t, text.String(), "  went by frame pointer                2   25.0%  (3 frames)\n")
+	assert.Contains(t, text.String(), "with guessed callers                     2   25.0 %  (3 frames)\n")
 }
 
 // TestMemfd wants code in a memfd to be of the file that is mapped, as perf has it, with
@@ -343,8 +343,8 @@ func TestGuessed(t *testing.T) {
 	_, s = r.run(t, r.options("perf"))
 	var text bytes.Buffer
 	s.Text(&text)
-	assert.Contains(t, text.String(), "outermost frame by guesses")
-	assert.Contains(t, text.String(), "went by frame pointer                1   33.3%  (1 frames)\n")
+	assert.Contains(t, text.String(), "complete by guesses")
+	assert.Contains(t, text.String(), "with guessed callers                     1   33.3 %  (1 frames)\n")
 }
 
 // TestHints has recordings that could have been made better.

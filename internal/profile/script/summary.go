@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/internal/files/output"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/unwind"
 )
@@ -80,18 +81,14 @@ func (s *Summary) Text(w io.Writer) {
 	}
 	fmt.Fprintf(w, "; %d stacks unwound\n", s.Unwound)
 	for c := range unwind.NumCauses {
-		if n := s.Ends[c.String()]; n > 0 {
-			fmt.Fprintf(w, "  %-28s %9d  %5.1f%%\n", c.String(), n, 100*float64(n)/float64(s.Unwound))
-		}
+		stackfmt.SummaryLine(w, c.String(), s.Ends[c.String()], s.Unwound, "")
 	}
-	if s.Guessed > 0 {
-		fmt.Fprintf(w, "  %-28s %9d  %5.1f%%  (%d frames)\n", "went by frame pointer", s.GuessedIn, 100*float64(s.GuessedIn)/float64(s.Unwound), s.Guessed)
-	}
+	stackfmt.SummaryLine(w, "with guessed callers", s.GuessedIn, s.Unwound, fmt.Sprintf("  (%d frames)", s.Guessed))
 	for _, h := range s.Hints {
 		fmt.Fprintf(w, "  hint: %s\n", output.Text(h))
 	}
 	if s.Compat > 0 {
-		fmt.Fprintf(w, "  %-28s %9d\n", "32-bit code", s.Compat)
+		fmt.Fprintf(w, "  %-32s %9d\n", "32-bit code", s.Compat)
 	}
 	const most = 20
 	n := 0

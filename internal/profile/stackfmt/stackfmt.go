@@ -168,6 +168,15 @@ func (s *Spec) HowToLook(path string) string {
 	return strings.ReplaceAll(s.View, "FILE", path)
 }
 
+// SummaryLine writes a line of a recording's summary: name, how many of all stacks or samples it counts, and more. It
+// writes nothing for none.
+func SummaryLine(w io.Writer, name string, n, of uint64, more string) {
+	if n > 0 {
+		name = strings.Replace(name, "outermost frame", "complete", 1) // what its reader asks
+		fmt.Fprintf(w, "  %-32s %9d  %5.1f %%%s\n", name, n, 100*float64(n)/float64(max(of, 1)), more)
+	}
+}
+
 // Specs returns all formats. The first is the default.
 func Specs() []*Spec {
 	return []*Spec{perfSpec(), foldedSpec(), jsonSpec(), pprofSpec(), svgSpec()}
