@@ -109,7 +109,7 @@ func TestRecordStatus(t *testing.T) {
 		{2, "the format perf.data goes with neither --raw", []string{"-o", "x.perf.data", "--off-cpu", "true"}},
 		{2, "the format perf.data goes with neither --raw", []string{"-o", "x.perf.data", "--raw", "y.data", "true"}},
 		{2, "cannot be written to a pipe", []string{"-o", "-", "--format", "perf.data", "true"}},
-		{2, "have no effect in the format perf.data", []string{"-o", "x.perf.data", "--inline", "true"}},
+		{2, "has no effect in the format perf.data", []string{"-o", "x.perf.data", "--inline", "true"}},
 		{2, "--unwind: \"x\"", []string{"--unwind", "x", "true"}},
 		{2, "want a power of two", []string{"--ring", "5", "true"}},
 		{2, "--cgroup goes with -a", []string{"--cgroup", "/", "true"}},
