@@ -33,6 +33,9 @@ const (
 // Suffix is appended to an object's file name to get the name of its eh_elf.
 const Suffix = ".eh_elf.so"
 
+// TablesSuffix ends the names of files of tables by which the kernel unwinds, in caches.
+const TablesSuffix = ".eh_elf.bpf"
+
 // NumRegs is the number of registers a frame has: DWARF numbers 0 to 16 of the
 // x86-64 psABI (figure 3.36), of which 16 is the return address.
 const NumRegs = 17

@@ -97,9 +97,12 @@ func Load(opt Options) (*Unwinder, error) {
 	return u, nil
 }
 
-// start makes the rings and watches execs.
+// start makes the rings and the first chunk, and watches execs.
 func (u *Unwinder) start() (err error) {
 	if u.rings, err = newRings(u.maps); err != nil {
+		return err
+	}
+	if err = u.memory.grow(); err != nil { // it waits for RCU: not once samples come
 		return err
 	}
 	spec := &ebpf.ProgramSpec{Name: "forget", Type: ebpf.RawTracepoint, Instructions: emitForget(u.maps.processes.FD()), License: license}

@@ -55,6 +55,9 @@ func (o *Object) prepare() error {
 // Needed reports whether a walk has needed the object since it was met or released.
 func (o *Object) Needed() bool { return o.needed.Load() }
 
+// Need makes the object needed: a walk elsewhere has met it.
+func (o *Object) Need() { o.needed.Store(true) }
+
 // Release frees what walks through the object need: it is prepared again if one does. met holds the link-time
 // addresses at which it was met; of those SignalFrame still knows the answer. No walk may be in progress, and each
 // Walker must forget the object before.

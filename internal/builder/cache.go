@@ -128,7 +128,7 @@ func namesOf(in *find.Input) ([]string, error) {
 	if err != nil { // it is not compiled either
 		return nil, nil
 	}
-	return NamesOf(object), nil
+	return append(NamesOf(object), TablesName(object)), nil
 }
 
 // CacheName returns the path, relative to the cache folder, of the eh_elf for a
@@ -155,6 +155,16 @@ func NamesOf(o *dwarfcfa.Object) (names []string) {
 		names = append(names, cacheName(binary.BigEndian.AppendUint64(nil, key), ".table"))
 	}
 	return names
+}
+
+// TablesName returns the path, relative to the cache folder, of the tables by which the kernel unwinds an object; "": it cannot be
+// there. Of several objects with the build-id of one, each has its own.
+func TablesName(o *dwarfcfa.Object) string {
+	names := NamesOf(o)
+	if len(names) == 0 {
+		return ""
+	}
+	return strings.TrimSuffix(names[len(names)-1], abi.Suffix) + abi.TablesSuffix
 }
 
 // NewCacheJobs makes a job for every input; the build-id, read later, gives the

@@ -1,6 +1,6 @@
 // Package ehcache lists and prunes caches of eh_elfs. A cache is a folder .build-id with a
 // subfolder for each first byte of a build-id. A subfolder has a file BUILD-ID.eh_elf.so for each
-// object.
+// object, and perhaps one of tables for the kernel.
 //
 //	Open --> Folder --Files--> []File --Beyond--> those to remove --Remove--> those removed
 package ehcache
@@ -23,7 +23,7 @@ import (
 // leftover is the age from which a temporary file counts as left by a killed writer.
 const leftover = 24 * time.Hour
 
-// File is an eh_elf of a cache, or a temporary file that its writer left behind.
+// File is an eh_elf or a file of tables of a cache, or a temporary file that its writer left behind.
 type File struct {
 	Name  string    // below the cache's folder, such as 93/ac61ec5a.eh_elf.so
 	Size  int64     // in bytes
@@ -85,7 +85,7 @@ func (f *Folder) Files(now time.Time) ([]File, error) {
 // fileOf describes an entry of a subfolder. ok is false if the file is not the cache's, or does not exist any more.
 func fileOf(folder string, e fs.DirEntry, now time.Time) (file File, ok bool) {
 	temporary := output.IsTemporary(e.Name())
-	if !e.Type().IsRegular() || !temporary && !strings.HasSuffix(e.Name(), abi.Suffix) {
+	if !e.Type().IsRegular() || !temporary && !strings.HasSuffix(e.Name(), abi.Suffix) && !strings.HasSuffix(e.Name(), abi.TablesSuffix) {
 		return File{}, false
 	}
 	info, err := e.Info()

@@ -42,7 +42,7 @@ func TestPrune(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), ".build-id")
 	put(t, folder, "aa/1.eh_elf.so", 3)
 	put(t, folder, "aa/2.eh_elf.so", 200)
-	put(t, folder, "bb/3.eh_elf.so", 50)
+	put(t, folder, "bb/3.eh_elf.bpf", 50)
 	put(t, folder, "bb/.ehasm-0123456789abcdef.tmp", 2)
 	put(t, folder, "cc/.ehasm-0123456789abcdef.tmp", 0)
 	kept := []string{"aa/notes.txt", "abc/4.eh_elf.so", "5.eh_elf.so"}
@@ -61,13 +61,13 @@ func TestPrune(t *testing.T) {
 	defer f.Close()
 	files, err := f.Files(now)
 	require.NoError(t, err)
-	require.Equal(t, []string{"aa/2.eh_elf.so", "bb/3.eh_elf.so", "aa/1.eh_elf.so", "bb/.ehasm-0123456789abcdef.tmp"},
+	require.Equal(t, []string{"aa/2.eh_elf.so", "bb/3.eh_elf.bpf", "aa/1.eh_elf.so", "bb/.ehasm-0123456789abcdef.tmp"},
 		names(files))
 
 	const month = 30 * 24 * time.Hour
 	leftover := "bb/.ehasm-0123456789abcdef.tmp"
 	assert.Equal(t, []string{leftover}, names(Limits{}.Beyond(files, now)))
-	assert.Equal(t, []string{"aa/2.eh_elf.so", "bb/3.eh_elf.so", leftover},
+	assert.Equal(t, []string{"aa/2.eh_elf.so", "bb/3.eh_elf.bpf", leftover},
 		names(Limits{Unused: month}.Beyond(files, now)))
 	assert.Equal(t, []string{"aa/2.eh_elf.so", leftover}, names(Limits{Bytes: 300}.Beyond(files, now)))
 	assert.Equal(t, names(files), names(Limits{Bytes: 1}.Beyond(files, now)))

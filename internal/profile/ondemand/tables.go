@@ -2,17 +2,26 @@ package ondemand
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 
+	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/bpfunwind"
 	"github.com/ehasm/ehasm/compile"
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/builder"
+	"github.com/ehasm/ehasm/internal/files/input"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/rows"
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// Tables makes the tables by which the kernel unwinds an object, proven to mean its rows: those that EhElf compiles, but for
-// rows made from the code of large files.
-func (d *Maker) Tables(ctx context.Context, o *unwind.Object) (*bpfunwind.Tables, error) {
+// Tables returns the tables by which the kernel unwinds an object: those of the user's cache or, if wanted, such that are made now,
+// proven to mean its rows. They have the rows that EhElf compiles, but for rows made from the code of large files. Both results are
+// nil if the cache has none, and none are wanted.
+func (d *Maker) Tables(ctx context.Context, o *unwind.Object, wanted bool) (*bpfunwind.Tables, error) {
 	file, size, err := o.Open()
 	if err != nil {
 		return nil, err
@@ -26,11 +35,62 @@ func (d *Maker) Tables(ctx context.Context, o *unwind.Object) (*bpfunwind.Tables
 	if size > rows.LargestMade { // its code without rows is for walks of copies
 		opt.Synth = compile.SynthOff
 	}
+	how := fmt.Sprintf("%s %s %x", compile.Version(), opt.OfTable(), object.DebugFrameHash())
+	if ts := d.cachedTables(object, how); ts != nil || !wanted {
+		return ts, nil
+	}
 	table, err := compile.NewTable(ctx, object, opt, compile.Target{Mapped: true})
 	if err != nil {
 		return nil, err
 	}
-	return bpfunwind.Make(table.Table)
+	ts, err := bpfunwind.Make(table.Table)
+	if err == nil && d.opt.Keep && d.believed(object.Name(), pathOf(object, file)) {
+		d.keepTables(object, table, ts, how)
+	}
+	return ts, err
+}
+
+// tablesPath returns where the user's cache has an object's tables; "": nowhere.
+func (d *Maker) tablesPath(object *dwarfcfa.Object) string {
+	folder, err := builder.CacheFolder(os.Getenv)
+	name := builder.TablesName(object)
+	if err != nil || name == "" || !d.opt.Usual() {
+		return ""
+	}
+	return filepath.Join(folder, name)
+}
+
+// cachedTables returns the tables of the cache if no other user can have written them, and this release made them from the object.
+func (d *Maker) cachedTables(object *dwarfcfa.Object, how string) *bpfunwind.Tables {
+	path := d.tablesPath(object)
+	if path == "" {
+		return nil
+	}
+	f, err := input.OpenTrusted(path) // they say which memory is read
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxCached))
+	if err != nil {
+		return nil
+	}
+	from, ts, err := bpfunwind.ParseFile(b)
+	if err != nil || from.Made != how || from.Note.Check(object.File()) != nil {
+		return nil
+	}
+	return ts
+}
+
+// keepTables writes tables to the cache. Without it they are made again the next time; FillCache tells why nothing is kept.
+func (d *Maker) keepTables(object *dwarfcfa.Object, table *compile.Table, ts *bpfunwind.Tables, how string) {
+	path := d.tablesPath(object)
+	content, _, err := object.Content(table.Report, func(func(dwarfcfa.Addr) bool) {})
+	if path == "" || err != nil || len(content) == 0 || builder.MakeCache(filepath.Dir(path)) != nil {
+		return
+	}
+	note := abi.Note{Version: abi.Version, BuildID: object.BuildID(), FileSize: uint64(object.FileSize()), Content: content}
+	output.WriteFile(path, ts.AppendFile(nil, bpfunwind.Origin{Note: note, Made: how}), 0o600)
 }
 
 // code returns the options of what is compiled meanwhile.

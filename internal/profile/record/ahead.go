@@ -28,9 +28,9 @@ const (
 // learnEvery is after how many samples of a ring the places of return addresses are looked up again.
 const learnEvery = 64
 
-// fetchNext asks the processor for what is read of the next record of a ring, while this one is handled: another
+// arrive asks the processor for what is read of the next record of a ring, while this one is handled: another
 // processor has written it. They are taken to be alike.
-func (k *copies) fetchNext(ring int, raw, next []byte) {
+func (k *copies) arrive(ring int, raw, next []byte, _ uint64) {
 	size := len(raw)
 	if end := size - cacheLine; end > 0 && end < len(next) { // where the kernel says how much of the stack it has copied
 		ehelf.Prefetch(next[end:], cacheLine+headFetched) // and the head of the next but one

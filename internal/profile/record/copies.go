@@ -4,6 +4,7 @@ package record
 
 import (
 	"encoding/binary"
+	"time"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
@@ -23,8 +24,8 @@ type copies struct {
 }
 
 // newCopies returns the copies of a recording that reads from so many rings.
-func newCopies(opt *Options, op *opened, rings int) copies {
-	return copies{unwinder: newUnwinder(opt), opt: opt, open: op, ahead: make([]ahead, rings)}
+func newCopies(opt *Options, op *opened, rings int) *copies {
+	return &copies{unwinder: newUnwinder(opt), opt: opt, open: op, ahead: make([]ahead, rings)}
 }
 
 // dwarfRegs is the registers of a sample, in the order in which the mask
@@ -32,8 +33,20 @@ func newCopies(opt *Options, op *opened, rings int) copies {
 var dwarfRegs = [...]int{abi.RAX, abi.RBX, abi.RCX, abi.RDX, abi.RSI, abi.RDI, abi.RBP, abi.RSP, abi.RIP,
 	abi.R8, abi.R9, abi.R10, abi.R11, abi.R12, abi.R13, abi.R14, abi.R15}
 
-// stack walks the user stack of a sample.
-func (k *copies) stack(r *perfdata.Sample, ring int, th *thread, maps *unwind.Maps) frameStack {
+// begin, forked, changed, lost and close have nothing to do: all that copies need is in the records of perf.
+func (k *copies) begin() (bool, error)    { return false, nil }
+func (k *copies) forked(_, _ int32)       {}
+func (k *copies) changed(int32, *process) {}
+func (k *copies) lost() uint64            { return 0 }
+func (k *copies) close()                  {}
+
+func (k *copies) wait(most time.Duration) (wait, blind time.Duration) { return most, 0 }
+
+func (k *copies) release(are func(*unwind.Object) bool) { k.walker.Forget(are) }
+
+// of walks the user stack of a sample.
+func (k *copies) of(r *perfdata.Sample, ring int, th *thread, p *process) frameStack {
+	maps := p.sampledMaps
 	if len(maps.All()) == 0 || len(r.UserRegs.Values) != len(dwarfRegs) {
 		return frameStack{cause: unwind.NoMapping}
 	}
@@ -78,9 +91,9 @@ type growth struct {
 	shrunk  bool   // copies are as long as Options.Copy for good
 }
 
-// grow switches to longer copies if too many stacks have stayed incomplete, and back to shorter ones
-// for good if samples are lost, since nothing is known of the stack of a lost sample. now is of CLOCK_MONOTONIC.
-func (k *copies) grow(now func() (uint64, error)) error {
+// end switches to longer copies if too many stacks have stayed incomplete, and back to shorter ones
+// for good if samples are lost, since nothing is known of the stack of a lost sample.
+func (k *copies) end(uint64) error {
 	const few, inMany = 2, 400
 	if k.crowded {
 		k.crowded = false
@@ -100,16 +113,18 @@ func (k *copies) grow(now func() (uint64, error)) error {
 		return err
 	}
 	var err error
-	k.mutedAt, err = now()
+	k.mutedAt, err = k.refiller.clock.now()
 	k.muted = k.open.samples.mute(k.opt.Event)
 	return err
 }
 
-// replaced reports whether the first event was replaced by longer copies before.
-func (g *growth) replaced(at uint64) bool { return g.muted != nil && at > g.mutedAt }
+// crowd notes that samples were lost.
+func (g *growth) crowd() { g.crowded = true }
 
-// isMuted reports whether a sample is of an event that was replaced before.
-func (g *growth) isMuted(raw []byte, at uint64) bool {
+// grew reports whether longer copies had replaced the first event before.
+func (g *growth) grew(at uint64) bool { return g.muted != nil && at > g.mutedAt }
+
+func (g *growth) replaced(raw []byte, at uint64) bool {
 	const header = 8 // the event's number follows: see sampleType
-	return g.replaced(at) && g.muted[binary.LittleEndian.Uint64(raw[header:])]
+	return g.grew(at) && g.muted[binary.LittleEndian.Uint64(raw[header:])]
 }

@@ -10,32 +10,32 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/bpfunwind"
+	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
 
 	"golang.org/x/sys/unix"
 )
 
-// inKernel unwinds user stacks in the kernel, at the sample. Objects that walks of copies have met get tables there, and
-// processes get regions. A sample for which the kernel has no answer comes with a copy of the stack, as all do without it.
+// inKernel unwinds user stacks in the kernel, at the sample. Processes that are sampled get regions there, with those objects that
+// have tables in the cache, or that walks of copies have met. A sample for which the kernel has no answer comes with a copy of the
+// stack, as all do without it.
 type inKernel struct {
+	*copies
+	tracker  *tracker
+	unwound  func(*sampled, *thread, *process) // is called for each walk
 	unwinder *bpfunwind.Unwinder
-	programs []*bpfunwind.Program
-	make     func(*unwind.Object) (*bpfunwind.Tables, error)
-	objects  map[*unwind.Object]*bpfunwind.Object // nil: wanted, or there are none
-	views    map[uint32]*kernelView
-	old      []uint32            // views that no process has; their samples may still be in the rings
-	copied   map[int32]time.Time // processes whose samples came with copies, and when their regions were last told
-
-	queue  []*unwind.Object // that want tables
-	made   chan madeTables  // of the object at whose tables a goroutine works
-	making bool
-	spent  time.Duration // making tables
-	begun  time.Time
+	programs map[uint32]*bpfunwind.Program // by Source.ID
+	tables
+	views  map[uint32]*kernelView
+	old    []uint32         // views that no process has; their samples may still be in the rings
+	copied map[int32]copier // processes whose samples came with copies
+	came   bool             // samples have come with copies in this round
+	fresh  bool             // the kernel was told of a process since
 
 	waiting []kernelWalk // in the order of time
 	next    int          // the first of waiting that has not been taken
 	frames  []uint64     // of waiting
-	lost    uint64       // told so far
+	told    uint64       // lost walks
 }
 
 // kernelView is what processes had mapped when the kernel was told.
@@ -45,11 +45,10 @@ type kernelView struct {
 	users   int
 }
 
-// madeTables are the tables of an object; nil: there are none.
-type madeTables struct {
-	object *unwind.Object
-	tables *bpfunwind.Tables
-	took   time.Duration
+// copier says when the kernel was last told of a process, and how many files it had mapped.
+type copier struct {
+	told  time.Time
+	texts int
 }
 
 // kernelWalk is a walk whose frames are elsewhere.
@@ -66,30 +65,44 @@ const withCopy = bpfunwind.NeedsCopy&^(1<<bpfunwind.FrameLimit) | 1<<bpfunwind.N
 // errNamespace says why numbers of processes in the kernel are not those in records.
 var errNamespace = errors.New("unwinding in the kernel needs the first PID namespace")
 
-// newInKernel loads what unwinds in the kernel, and gives it to the events.
-func newInKernel(o *Options, op *opened) (k *inKernel, err error) {
+// newInKernel loads what unwinds in the kernel at the events of a recording.
+func newInKernel(o *Options) (k *inKernel, err error) {
 	if !firstNamespace() {
 		return nil, errNamespace
 	}
-	k = &inKernel{make: o.Tables, objects: make(map[*unwind.Object]*bpfunwind.Object), views: make(map[uint32]*kernelView),
-		copied: make(map[int32]time.Time), made: make(chan madeTables, 1), begun: time.Now()}
+	k = &inKernel{tables: newTables(o.Tables), views: make(map[uint32]*kernelView), copied: make(map[int32]copier), programs: make(map[uint32]*bpfunwind.Program)}
 	const part = 4 // of a ring for copies; the kernel takes the memory of both at once
 	k.unwinder, err = bpfunwind.Load(bpfunwind.Options{MaxFrames: o.MaxStack, RingSize: o.Ring / part, Copies: withCopy})
 	if err != nil {
 		return nil, err
 	}
 	for i, e := range o.events() {
-		from := &op.samples
-		if i > 0 {
-			from = &op.more[i-1]
-		}
-		err = errors.Join(err, k.attach(e, uint32(i), from))
+		err = errors.Join(err, k.load(e, uint32(i)))
 	}
-	if err = errors.Join(err, k.attach(o.Event, longSource, &op.long)); err != nil {
+	if err = errors.Join(err, k.load(o.Event, longSource)); err != nil {
 		k.close()
 		return nil, err
 	}
 	return k, nil
+}
+
+// attach gives the programs to the events of a session, whose copies are base.
+func (k *inKernel) attach(s *Session, base *copies) error {
+	k.copies, k.tracker, k.unwound = base, s.tracker, s.unwound
+	streams := map[uint32]*stream{0: &s.open.samples, longSource: &s.open.long}
+	for i := range s.open.more {
+		streams[uint32(i+1)] = &s.open.more[i]
+	}
+	for number, program := range k.programs {
+		for _, event := range streams[number].all {
+			if err := program.Attach(event.FD()); err != nil {
+				return err
+			}
+		}
+	}
+	s.stacks, s.tracker.stacks = k, k
+	s.rings.polled = append(s.rings.polled, unix.PollFd{Fd: int32(k.unwinder.FD()), Events: unix.POLLIN})
+	return nil
 }
 
 // longSource is the source of samples that would have longer copies, see growth.
@@ -101,24 +114,21 @@ func firstNamespace() bool {
 	return err == nil && name == "pid:[4026531836]"
 }
 
-// attach gives an event a program. Tracepoints get none: what the program returns would hold for other users of the
-// tracepoint, too. Nor do probes: the program of each CPU's event would run at the hits of all CPUs.
-func (k *inKernel) attach(e *Event, number uint32, from *stream) error {
-	if e.typ == unix.PERF_TYPE_TRACEPOINT || e.probe != nil || len(from.all) == 0 {
+// load loads the program of an event. Tracepoints have none: what the program returns would hold for other users of the
+// tracepoint, too. Nor have probes: the program of each CPU's event would run at the hits of all CPUs.
+func (k *inKernel) load(e *Event, number uint32) error {
+	if !e.inKernel() {
 		return nil
 	}
 	program, err := k.unwinder.NewProgram(bpfunwind.Source{ID: number, Kernel: e.bits&unix.PerfBitExcludeKernel == 0})
-	if err != nil {
-		return err
+	if err == nil {
+		k.programs[number] = program
 	}
-	k.programs = append(k.programs, program)
-	for _, event := range from.all {
-		if err := program.Attach(event.FD()); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
+
+// inKernel reports whether stacks of an event may be unwound in the kernel.
+func (e *Event) inKernel() bool { return e.typ != unix.PERF_TYPE_TRACEPOINT && e.probe == nil }
 
 func (k *inKernel) close() {
 	if k.making {
@@ -130,9 +140,9 @@ func (k *inKernel) close() {
 	k.unwinder.Close()
 }
 
-// read takes the walks that the kernel has made.
-func (k *inKernel) read() error {
-	err := k.unwinder.Read(0, func(s *bpfunwind.Sample) {
+// begin takes the walks that the kernel has made.
+func (k *inKernel) begin() (waiting bool, err error) {
+	err = k.unwinder.Read(0, func(s *bpfunwind.Sample) {
 		if withCopy.Has(s.Outcome) {
 			return
 		}
@@ -142,21 +152,28 @@ func (k *inKernel) read() error {
 		k.waiting = append(k.waiting, w)
 	})
 	slices.SortStableFunc(k.waiting[k.next:], func(a, b kernelWalk) int { return cmp.Compare(a.Time, b.Time) })
-	return err
+	return len(k.waiting) > 0, err
 }
 
-// take calls f for the walks before a time. Their frames are valid until the next read.
-func (k *inKernel) take(until uint64, f func(*bpfunwind.Sample)) {
+// arrive first counts the walks that were made before.
+func (k *inKernel) arrive(ring int, raw, next []byte, at uint64) {
+	k.before(at)
+	k.copies.arrive(ring, raw, next, at)
+}
+
+// before counts the walks before a time.
+func (k *inKernel) before(until uint64) {
 	for ; k.next < len(k.waiting) && k.waiting[k.next].Time < until; k.next++ {
 		w := &k.waiting[k.next]
 		frames := k.frames[w.first:]
 		w.Kernel, w.User = frames[:w.kernel], frames[w.kernel:w.kernel+w.user]
-		f(&w.Sample)
+		k.walked(&w.Sample)
 	}
 }
 
-// done ends a round: the frames of the walks that still wait are kept.
-func (k *inKernel) done() {
+// end counts the walks before limit, keeps the frames of others, and tells the kernel of processes.
+func (k *inKernel) end(limit uint64) error {
+	k.before(limit)
 	k.waiting, k.next = slices.Delete(k.waiting, 0, k.next), 0
 	all := k.frames
 	if k.frames = k.frames[:0]; len(k.waiting) > 0 {
@@ -172,23 +189,41 @@ func (k *inKernel) done() {
 		delete(k.views, view)
 	}
 	k.old = nil
+	k.update(time.Now())
+	return k.copies.end(limit)
 }
 
-// kernelWalked counts a walk.
-func (s *Session) kernelWalked(w *bpfunwind.Sample) {
-	pid, view := int32(w.PID), s.kernel.views[w.View]
-	if w.Source == 0 && s.copies.replaced(w.Time) {
+// walked counts a walk.
+func (k *inKernel) walked(w *bpfunwind.Sample) {
+	view := k.views[w.View]
+	if w.Source == 0 && k.grew(w.Time) {
 		return
 	}
-	th, p := s.tracker.sampled(pid, int32(w.TID))
-	one := sampled{Sample: Sample{Time: w.Time, Period: w.Period, TID: int32(w.TID), CPU: w.CPU}, pid: pid, event: uint8(w.Source), kernel: w.Kernel,
-		user: frameStack{pcs: w.User, cause: causeOf(w)}}
+	th, p := k.tracker.sampled(int32(w.PID), int32(w.TID))
+	one := sampled{Sample: Sample{Time: w.Time, Period: w.Period, TID: int32(w.TID), CPU: w.CPU}, pid: int32(w.PID), event: uint8(w.Source),
+		kernel: w.Kernel, user: frameStack{pcs: w.User, cause: causeOf(w)}}
 	if view == nil || w.View != p.view && w.View != p.viewBefore || p.sampledMaps != view.maps && !sameCode(view.maps, p.sampledMaps, w.User) {
 		one.user = frameStack{cause: unwind.NoMapping} // another process has the number, or other code is there now
 	}
-	s.part.counts.walked(&one.user)
-	s.part.counts.InKernel++
-	s.add(&one, th, p)
+	k.need(p.sampledMaps, one.user.pcs)
+	k.unwound(&one, th, p)
+}
+
+// need notes the objects of a stack, as walks of copies do: their names will be asked for.
+func (k *inKernel) need(maps *unwind.Maps, pcs []uint64) {
+	var m *unwind.Mapping
+	for _, pc := range pcs {
+		if m == nil || pc < m.Start || pc >= m.End {
+			m = maps.Find(pc)
+		}
+		if m == nil || m.Object.Needed() {
+			continue
+		}
+		m.Object.Need()
+		if k.opt.OnObject != nil && m.Object.IsFile() {
+			k.opt.OnObject(m.Object)
+		}
+	}
 }
 
 // causeOf says why a walk has ended, of those outcomes that are not withCopy.
@@ -218,80 +253,66 @@ func sameCode(a, b *unwind.Maps, pcs []uint64) bool {
 	return true
 }
 
-// Bounds on the time for which tables are made: so much at once, and one part in so many of the recording.
-const (
-	leastMaking = 2 * time.Second
-	makingParts = 200
-)
-
-// meet notes a process whose sample came with a copy.
-func (k *inKernel) meet(pid int32) {
-	if _, ok := k.copied[pid]; !ok {
-		k.copied[pid] = time.Time{}
+// of walks a copy, and notes the process: the kernel could not.
+func (k *inKernel) of(r *perfdata.Sample, ring int, th *thread, p *process) frameStack {
+	k.came = true
+	if c, ok := k.copied[r.PID]; !ok || c.texts != len(p.texts) {
+		k.tell(r.PID, p, time.Now()) // before its next sample
 	}
+	return k.copies.of(r, ring, th, p)
 }
 
 // retell is how long a process waits until its regions are looked at again, if samples still come with copies.
 const retell = 200 * time.Millisecond
 
 // update takes tables that are made, and tells the kernel of processes whose samples came with copies.
-func (k *inKernel) update(t *tracker, now time.Time) {
-	select {
-	case m := <-k.made:
-		k.making, k.spent = false, k.spent+m.took
-		if _, wanted := k.objects[m.object]; wanted && m.tables != nil { // it may have been released since
-			k.objects[m.object], _ = k.unwinder.AddObject(m.tables) // without room for it, its samples come with copies
-		}
+func (k *inKernel) update(now time.Time) {
+	if k.take(k.unwinder) {
 		for pid := range k.copied { // it may be one of theirs
-			k.copied[pid] = time.Time{}
+			k.copied[pid] = copier{}
 		}
-	default:
 	}
-	for pid, told := range k.copied {
-		p := t.processes[pid]
+	for pid, c := range k.copied {
+		p := k.tracker.processes[pid]
 		if p == nil || p.exited {
 			delete(k.copied, pid)
-		} else if now.Sub(told) >= retell {
-			k.copied[pid] = now
-			k.tell(pid, p)
+		} else if now.Sub(c.told) >= retell || c.texts != len(p.texts) {
+			k.tell(pid, p, now)
 		}
-	}
-	if !k.making && len(k.queue) > 0 && k.affords() {
-		o := k.queue[0]
-		k.queue, k.making = k.queue[1:], true
-		go func() {
-			begin := time.Now()
-			tables, _ := k.make(o) // an object without tables has no region
-			k.made <- madeTables{o, tables, time.Since(begin)}
-		}()
 	}
 }
 
-// affords reports whether there is time to make more tables.
-func (k *inKernel) affords() bool { return k.spent < leastMaking+time.Since(k.begun)/makingParts }
+// wait waits for tables no longer than for mappings. Copies wake the reader, since the kernel may then be told of a process; but not
+// for a while after some that told it nothing.
+func (k *inKernel) wait(most time.Duration) (wait, blind time.Duration) {
+	if k.busy() {
+		most = min(most, leastMap)
+	}
+	if k.came && !k.fresh {
+		blind = min(leastMap, most)
+	}
+	k.came, k.fresh = false, false
+	return most, blind
+}
 
-// busy reports whether tables will be ready soon.
-func (k *inKernel) busy() bool { return k.making || len(k.queue) > 0 && k.affords() }
-
-// tell gives a process the regions of its objects that have tables, and asks for those of others that walks have needed. If
-// the kernel has no room for them, samples still come with copies.
-func (k *inKernel) tell(pid int32, p *process) {
+// tell gives a process the regions of its objects that have tables. If the kernel has no room for them, samples still come with copies.
+func (k *inKernel) tell(pid int32, p *process, now time.Time) {
 	var list []bpfunwind.Mapping
 	maps := p.Maps()
-	all := maps.All()
+	all, complete := maps.All(), true
 	for i := range all {
 		m := &all[i]
-		if m.Object.IsAnonymous() || !m.Object.Needed() {
+		if m.Object.IsAnonymous() {
 			continue
 		}
-		o, known := k.objects[m.Object]
-		if !known {
-			k.objects[m.Object] = nil
-			k.queue = append(k.queue, m.Object)
-		}
+		o, ok := k.tablesOf(m.Object)
+		complete = complete && ok
 		if bias, ok := m.Object.Bias(m); ok && o != nil {
 			list = append(list, bpfunwind.Mapping{Start: m.Start, End: m.End, Bias: bias, Object: o})
 		}
+	}
+	if k.copied[pid] = (copier{now, len(p.texts)}); !complete {
+		k.copied[pid] = copier{}
 	}
 	if v := k.views[p.view]; len(list) == 0 || v == nil && k.busy() || v != nil && v.maps == maps && v.regions == len(list) {
 		return
@@ -304,6 +325,7 @@ func (k *inKernel) tell(pid int32, p *process) {
 	k.leave(p)
 	p.view, p.viewBefore = view, before
 	k.views[view] = &kernelView{maps, len(list), 1}
+	k.fresh = true
 }
 
 // leave takes its view from a process.
@@ -316,9 +338,9 @@ func (k *inKernel) leave(p *process) {
 	p.view = 0
 }
 
-// fork gives a child the view of its parent.
-func (k *inKernel) fork(child, parent int32, t *tracker) {
-	c, p := t.processes[child], t.processes[parent]
+// forked gives a child the view of its parent.
+func (k *inKernel) forked(child, parent int32) {
+	c, p := k.tracker.processes[child], k.tracker.processes[parent]
 	if c == nil || p == nil || k.views[p.view] == nil || k.unwinder.Fork(uint32(child), uint32(parent)) != nil {
 		return
 	}
@@ -326,32 +348,22 @@ func (k *inKernel) fork(child, parent int32, t *tracker) {
 	k.views[p.view].users++
 }
 
-// forget forgets a process that has ended, or is another program now.
-func (k *inKernel) forget(pid int32, p *process) {
-	if p == nil || p.view == 0 {
-		return
-	}
-	k.leave(p)
-	k.unwinder.Forget(uint32(pid))
-}
-
-// release frees the tables of objects that are released.
-func (k *inKernel) release(list []*unwind.Object) {
-	for _, o := range list {
-		if tables, known := k.objects[o]; known && (tables == nil || k.unwinder.RemoveObject(tables) == nil) {
-			delete(k.objects, o)
-			k.queue = slices.DeleteFunc(k.queue, func(other *unwind.Object) bool { return other == o })
-		}
+// changed forgets a process.
+func (k *inKernel) changed(pid int32, p *process) {
+	delete(k.copied, pid)
+	if p.view != 0 {
+		k.leave(p)
+		k.unwinder.Forget(uint32(pid))
 	}
 }
 
-// newlyLost returns how many walks had no room in the rings since the last call.
-func (k *inKernel) newlyLost() uint64 {
+// lost returns how many walks had no room in the rings since the last call.
+func (k *inKernel) lost() uint64 {
 	stats, err := k.unwinder.Stats()
 	if err != nil {
 		return 0
 	}
-	n := stats.Lost - k.lost
-	k.lost = stats.Lost
+	n := stats.Lost - k.told
+	k.told = stats.Lost
 	return n
 }

@@ -3,16 +3,22 @@
 package record
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ehasm/ehasm/bpfunwind"
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/testing/testtool"
+	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
 
 	"github.com/stretchr/testify/assert"
@@ -23,7 +29,10 @@ import (
 func kernelOptions(t *testing.T) *Options {
 	opt := options(t)
 	opt.Unwind, opt.MaxStack = KernelToo, 8192
-	opt.Tables = func(o *unwind.Object) (*bpfunwind.Tables, error) {
+	opt.Tables = func(o *unwind.Object, wanted bool) (*bpfunwind.Tables, error) {
+		if !wanted {
+			return nil, nil
+		}
 		file, size, err := o.Open()
 		if err != nil {
 			return nil, err
@@ -94,6 +103,86 @@ func TestInKernel(t *testing.T) {
 		}
 	}
 	assert.GreaterOrEqual(t, right, enough)
+}
+
+// TestInKernelCached: where tables are cached, all stacks of a program that begins are whole from its third sample on, however deep.
+func TestInKernelCached(t *testing.T) {
+	opt := kernelOptions(t)
+	if opt == nil {
+		return
+	}
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	opt.Frequency, opt.Samples = 997, true
+	const calls, enough, atMost, tries, late = 1000, 50, 6000, 8, 2
+	program := filepath.Join(compileC(t, map[string]string{"deep": strings.Replace(deep, "down(40)", fmt.Sprintf("down(%d)", calls-1), 1)}), "deep")
+	least, all := math.MaxInt, 0
+	for try := 0; try < tries && least > late; try++ { // a busy machine may wake the reader late
+		made := ondemand.New(ondemand.Options{Keep: true})
+		opt.Objects = unwind.NewObjects(unwind.Options{Prepare: made.Prepare})
+		opt.Tables = func(o *unwind.Object, wanted bool) (*bpfunwind.Tables, error) {
+			return made.Tables(t.Context(), o, wanted)
+		}
+		p := recordUntil(t, *opt, exec.Command(program), func(c *Counts) bool { return c.InKernel >= enough || c.Samples >= atMost })
+		slices.SortFunc(p.Samples, func(a, b Sample) int { return cmp.Compare(a.Time, b.Time) })
+		last := 0 // number of the last sample of the program that is not whole
+		all = 0
+		for _, sample := range p.Samples {
+			if st := &p.Stacks[sample.Stack]; p.Comms[st.Comm] == "deep" {
+				all++
+				if st.End != unwind.Outermost {
+					last = all
+				}
+			}
+		}
+		if try > 0 { // the first one has filled the cache
+			least = min(least, last)
+		}
+	}
+	assert.LessOrEqual(t, least, late)
+	assert.Greater(t, all, enough)
+}
+
+// TestInKernelReleased: tables of an object that a process has unmapped are freed once the kernel is told of that, and those of
+// objects that no stack has met once no process has them. Objects that stacks have met are known to those who name frames.
+func TestInKernelReleased(t *testing.T) {
+	opt := kernelOptions(t)
+	if opt == nil {
+		return
+	}
+	dir := compileC(t, map[string]string{"one.so": "int one(void) { return 1; }", "two.so": "int two(void) { return 2; }"}, "-shared", "-fPIC")
+	var met []*unwind.Object
+	opt.OnObject = func(o *unwind.Object) { met = append(met, o) }
+	tables := opt.Tables
+	opt.Tables = func(o *unwind.Object, _ bool) (*bpfunwind.Tables, error) { return tables(o, true) }
+	s, err := Open(*opt)
+	require.NoError(t, err)
+	defer s.Close()
+	k, tr := s.stacks.(*inKernel), s.tracker
+	const pid, at = gone, 0x10000
+	tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("x"), Exec: true})
+	objects := [2]*unwind.Object{}
+	for i, name := range []string{"one.so", "two.so"} {
+		objects[i] = objectAt(tr, pid, mappingAt(t, filepath.Join(dir, name)))
+		tr.place(pid, uint64(i+1)*at, 0x1000, 0x1000, objects[i])
+	}
+	_, p := tr.sampled(pid, pid)
+	k.tell(pid, p, time.Now())
+	require.Len(t, k.views, 1)
+	k.need(p.sampledMaps, []uint64{at + 0x10, at + 0x20, 0x900000})
+	assert.Equal(t, objects[:1], met)
+	assert.Len(t, k.objects, 2)
+
+	tr.place(pid, at, 0x1000, 0, nil)
+	first := func(o *unwind.Object) bool { return o == objects[0] }
+	k.release(first)
+	require.Len(t, k.leaving, 1)
+	require.NoError(t, k.end(0))
+	k.release(first)
+	assert.Empty(t, k.leaving)
+	assert.Len(t, k.objects, 1, "the process has it")
+	tr.drop(pid)
+	k.release(first)
+	assert.Empty(t, k.objects)
 }
 
 // worker is a program whose functions have a name of their own and frames of a size of their own; it ends as another program.

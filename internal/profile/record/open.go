@@ -61,16 +61,15 @@ func attrBytes(a *perfevent.Attr) []byte {
 	return append([]byte(nil), unsafe.Slice((*byte)(unsafe.Pointer(a)), unsafe.Sizeof(*a))...)
 }
 
-// open opens the events of the target. Nothing is counted until they are enabled, or the
-// command is executed.
-func (o *Options) open() (*opened, error) {
+// open opens the events of the target; user is set if the kernel must not be sampled, inKernel if stacks are unwound there. Nothing is
+// counted until the events are enabled, or the command is executed.
+func (o *Options) open(user, inKernel bool) (*opened, error) {
 	cpus, err := onlineCPUs()
 	if err != nil {
 		return nil, err
 	}
 	raiseFileLimit()
-	op := &opened{}
-	op.user = o.kernelForbidden()
+	op := &opened{user: user}
 	for _, e := range o.events() {
 		switch {
 		case op.user && e.probe != nil:
@@ -80,6 +79,9 @@ func (o *Options) open() (*opened, error) {
 		}
 	}
 	op.samples.source, op.samples.attr = o.Event, o.sampleAttr(o.Event, op.user, o.Ring)
+	if inKernel && !slices.ContainsFunc(o.events(), func(e *Event) bool { return !e.inKernel() }) {
+		op.samples.attr.Wakeup = 1 // copies are rare, and tell of processes
+	}
 	op.side.attr = o.sideAttr(op.user)
 	if err := op.side.open(o, cpus, sideRing); err != nil {
 		op.close()

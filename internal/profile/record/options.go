@@ -43,8 +43,8 @@ type Options struct {
 	Places   *jit.Places          // which learns where names of code made at run time are; may be nil
 	OnObject func(*unwind.Object) // see unwind.Walker; may be nil
 	Raw      *RawWriter           // gets all records; may be nil
-	// Tables makes what the kernel unwinds an object by; nil: nothing is unwound there.
-	Tables func(*unwind.Object) (*bpfunwind.Tables, error)
+	// Tables returns what the kernel unwinds an object by: what is at hand or, if wanted, made now. nil: nothing is unwound there.
+	Tables func(o *unwind.Object, wanted bool) (*bpfunwind.Tables, error)
 	// Left is called for an object that is released, with the link-time addresses at which it was met: names for those
 	// may still be asked for, as it was with all that is known of it. Its file may be used until done is called. May be nil.
 	Left func(o *unwind.Object, met []uint64, done func())

@@ -275,18 +275,17 @@ func TestGrowShrink(t *testing.T) {
 	require.NoError(t, err)
 	defer event.Close()
 	opt, op := &Options{Event: named("cpu-clock"), Settings: Settings{Frequency: 100}}, &opened{long: stream{all: []*perfevent.Event{event}}}
-	clock := newClock()
-	k := copies{opt: opt, open: op, growth: growth{walked: 100, short: 50}}
-	require.NoError(t, k.grow(clock.now))
+	k := copies{unwinder: newUnwinder(opt), opt: opt, open: op, growth: growth{walked: 100, short: 50}}
+	require.NoError(t, k.end(0))
 	assert.True(t, k.grown && !k.shrunk)
 	k.crowded = true
-	require.NoError(t, k.grow(clock.now))
+	require.NoError(t, k.end(0))
 	assert.True(t, k.shrunk && !k.crowded)
-	early := copies{opt: opt, open: op, growth: growth{walked: 100, short: 50, crowded: true}}
-	require.NoError(t, early.grow(clock.now))
+	early := copies{unwinder: newUnwinder(opt), opt: opt, open: op, growth: growth{walked: 100, short: 50, crowded: true}}
+	require.NoError(t, early.end(0))
 	assert.True(t, early.shrunk)
 	early.short = 90
-	require.NoError(t, early.grow(clock.now))
+	require.NoError(t, early.end(0))
 }
 
 // TestPriority: the reader goes first while it runs, if it may, and not after.

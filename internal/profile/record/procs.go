@@ -53,7 +53,7 @@ type tracker struct {
 	spaces    uint32
 	onMap     func(pid int32, m procfs.Mapping, buildID []byte) // called for mappings read from /proc; may be nil
 	onComm    func(pid, tid int32, comm string)
-	onDrop    func(pid int32, p *process) // called before a process is forgotten; may be nil
+	stacks    stacks // is told of forks, and of what the number of a process no longer means
 }
 
 // exits holds what has ended.
@@ -93,8 +93,7 @@ const (
 )
 
 func newTracker(objects *unwind.Objects) *tracker {
-	return &tracker{mappedFiles: newMappedFiles(objects), processes: make(map[int32]*process),
-		threads: make(map[int32]*thread)}
+	return &tracker{mappedFiles: newMappedFiles(objects), processes: make(map[int32]*process), threads: make(map[int32]*thread), stacks: new(copies)}
 }
 
 func (t *tracker) newSpace() uint32 {
@@ -155,7 +154,7 @@ func (t *tracker) comm(r *perfdata.Comm) {
 		return
 	}
 	th.outer = outer{}
-	t.forgetCode(r.PID)
+	t.end(r.PID)
 	t.processes[r.PID] = &process{space: t.newSpace(), known: true, parent: t.process(r.PID).parent}
 }
 
@@ -180,13 +179,14 @@ func (t *tracker) task(r *perfdata.Task) {
 		t.readProcess(r.PPID)
 		parent.known = true
 	}
-	t.forgetCode(r.PID)
+	t.end(r.PID) // the number may have been another process's
 	child := &process{Space: parent.Fork(), space: t.newSpace(), known: true, parent: r.PPID, texts: slices.Clip(parent.texts)}
 	if parent.code != nil {
 		child.code = parent.code.Fork(memoryOf(r.PID))
 		child.SetGenerated(child.code)
 	}
 	t.processes[r.PID] = child
+	t.stacks.forked(r.PID, r.PPID)
 }
 
 // memoryOf returns what reads the memory of a process.
@@ -194,9 +194,10 @@ func memoryOf(pid int32) func(addr uint64, b []byte) int {
 	return func(addr uint64, b []byte) int { return procfs.ReadMemory(pid, addr, b) }
 }
 
-// forgetCode forgets the code of a process. A sample that comes late learns it anew.
-func (t *tracker) forgetCode(pid int32) {
+// end forgets the code of a process. A sample that comes late learns it anew.
+func (t *tracker) end(pid int32) {
 	if p := t.processes[pid]; p != nil {
+		t.stacks.changed(pid, p)
 		p.code.Close()
 	}
 }

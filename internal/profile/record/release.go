@@ -52,11 +52,8 @@ func (s *Session) release(now time.Time) {
 		for _, o := range list {
 			is[o] = true
 		}
-		s.copies.walker.Forget(func(o *unwind.Object) bool { return is[o] })
+		s.stacks.release(func(o *unwind.Object) bool { return is[o] })
 		s.part.table.metIn(is, t.frameAddrs)
-		if s.kernel != nil {
-			s.kernel.release(list)
-		}
 		for _, o := range list {
 			s.releaseOne(o)
 		}
@@ -70,7 +67,7 @@ func (s *Session) release(now time.Time) {
 // Rest frees what unwinding needs, before a large profile is written. Nothing may be recorded after it.
 func (s *Session) Rest() {
 	t := s.tracker
-	s.copies.walker.Forget(func(*unwind.Object) bool { return true })
+	s.stacks.release(func(*unwind.Object) bool { return true })
 	s.part.table.metIn(nil, t.frameAddrs)
 	for _, o := range t.Known {
 		if o.Needed() {
@@ -220,10 +217,7 @@ func (t *tracker) bury() {
 
 // drop forgets a thread, and the process of this number.
 func (t *tracker) drop(id int32) {
-	if t.onDrop != nil {
-		t.onDrop(id, t.processes[id])
-	}
-	t.forgetCode(id)
+	t.end(id)
 	delete(t.threads, id)
 	delete(t.processes, id)
 }

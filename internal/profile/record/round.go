@@ -38,12 +38,11 @@ func (s *Session) round(limit uint64) error {
 	s.now = limit
 	s.part.counts.Rounds++
 	last := limit == ^uint64(0)
-	if s.kernel != nil {
-		if err := s.kernel.read(); err != nil {
-			return err
-		}
+	unread, err := s.stacks.begin()
+	if err != nil {
+		return err
 	}
-	unread := s.rings.order.Refresh() > 0 || s.kernel != nil && len(s.kernel.waiting) > 0
+	unread = s.rings.order.Refresh() > 0 || unread
 	if !unread && !last && !s.unread.pending && time.Now().Before(s.releaseAt) {
 		return nil // as in half of all rounds while stacks are refilled
 	}
@@ -53,21 +52,13 @@ func (s *Session) round(limit uint64) error {
 		if raw == nil {
 			break
 		}
-		if s.kernel != nil {
-			s.kernel.take(s.rings.streams[ring].event.Time(raw), s.kernelWalked)
-		}
-		s.copies.fetchNext(ring, raw, s.rings.order.After(ring))
+		s.stacks.arrive(ring, raw, s.rings.order.After(ring), s.rings.streams[ring].event.Time(raw))
 		s.handle(ring, raw)
 		s.rings.order.Done(ring)
 	}
 	s.rings.order.Free()
-	if s.kernel != nil {
-		s.kernel.take(limit, s.kernelWalked)
-		s.kernel.done()
-		s.kernel.update(s.tracker, time.Now())
-	}
 	s.readLost(last)
-	if err := s.copies.grow(s.clock.now); err != nil {
+	if err := s.stacks.end(limit); err != nil {
 		return err
 	}
 	if !last {
@@ -113,18 +104,6 @@ func (s *Session) identify(m *perfdata.Mmap, raw []byte, at uint64) (mapped.Foun
 	return f, raw
 }
 
-// task takes PERF_RECORD_FORK or PERF_RECORD_EXIT.
-func (s *Session) task(r *perfdata.Task) {
-	forked := s.kernel != nil && r.Type == perfdata.TypeFork && r.PID != r.PPID
-	if forked { // the number may have been another process's
-		s.kernel.forget(r.PID, s.tracker.processes[r.PID])
-	}
-	s.tracker.task(r)
-	if forked {
-		s.kernel.fork(r.PID, r.PPID, s.tracker)
-	}
-}
-
 // handle takes a record of a ring.
 func (s *Session) handle(ring int, raw []byte) {
 	from := s.rings.streams[ring]
@@ -152,7 +131,7 @@ func (s *Session) handle(ring int, raw []byte) {
 	}
 	switch r := rec.(type) {
 	case *perfdata.Sample:
-		if !s.copies.isMuted(raw, r.Time) {
+		if !s.stacks.replaced(raw, r.Time) {
 			s.sample(r, raw, ring)
 		}
 	case *perfdata.Mmap:
@@ -160,17 +139,14 @@ func (s *Session) handle(ring int, raw []byte) {
 			s.pace.moving = from.event.Time(raw) + movingTime
 		}
 	case *perfdata.Comm:
-		if r.Exec && s.kernel != nil {
-			s.kernel.forget(r.PID, s.tracker.processes[r.PID])
-		}
 		s.tracker.comm(r)
 	case *perfdata.Task:
-		s.task(r)
+		s.tracker.task(r)
 	case *perfdata.Lost:
 		if from == &s.open.side {
 			s.unread.pending = true
 		} else {
-			s.copies.crowded = true
+			s.stacks.crowd()
 		}
 	case *perfdata.Other:
 		switch r.Type {

@@ -46,16 +46,20 @@ func (s *Session) sample(r *perfdata.Sample, raw []byte, ring int) {
 		one.origin |= noCopy
 		counts.NoCopy++
 	default:
-		one.user = s.copies.stack(r, ring, th, p.sampledMaps)
+		one.user = s.stacks.of(r, ring, th, p)
 		counts.walked(&one.user)
-		if s.kernel != nil {
-			s.kernel.meet(r.PID)
-		}
 	}
 	if w := s.opt.Raw; w != nil && w.Chains {
 		w.chained(r, raw, s.instructions(p.sampledMaps, one.user.pcs))
 	}
 	s.add(&one, th, p)
+}
+
+// unwound takes a sample whose stack has come without a copy.
+func (s *Session) unwound(one *sampled, th *thread, p *process) {
+	s.part.counts.walked(&one.user)
+	s.part.counts.InKernel++
+	s.add(one, th, p)
 }
 
 // add counts the stack of a sample.

@@ -37,8 +37,7 @@ type Session struct {
 	tracker     *tracker
 	kernelCode  symbolize.KernelCode
 	labeler     *labeler
-	copies      copies
-	kernel      *inKernel // nil: stacks are unwound in copies alone
+	stacks      stacks
 	pace        pace
 	clock       clock
 	part        part
@@ -81,21 +80,16 @@ func Open(opt Options) (*Session, error) {
 		return nil, err
 	}
 	opt.Target.children = childrenOf(opt.Target.PIDs)
-	op, err := opt.open()
+	s := &Session{opt: opt, tracker: newTracker(opt.Objects), labeler: newLabeler(opt.Labels), clock: newClock(), part: newPart(newTable())}
+	user := opt.kernelForbidden()
+	k, err := s.loadKernel(user)
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{opt: opt, open: op, rings: newReader(op), tracker: newTracker(opt.Objects), labeler: newLabeler(opt.Labels),
-		pace: newPace(&opt, op.rings), clock: newClock(), part: newPart(newTable())}
-	s.copies = newCopies(&s.opt, op, len(s.rings.streams))
-	if s.numbers, err = op.eventNumbers(); err == nil && opt.Raw != nil {
-		err = opt.Raw.start(op, opt.events())
-	}
-	if err == nil {
-		err = s.openKernel()
-	}
-	if err != nil {
-		op.close()
+	if err := s.openEvents(user, k); err != nil {
+		if k != nil {
+			k.close()
+		}
 		return nil, err
 	}
 	if opt.Places != nil {
@@ -107,29 +101,44 @@ func Open(opt Options) (*Session, error) {
 	return s, nil
 }
 
-// openKernel has stacks unwound in the kernel, if that is wanted and possible.
-func (s *Session) openKernel() error {
+// openEvents opens the events, whose stacks come from the kernel, or from copies if k is nil.
+func (s *Session) openEvents(user bool, k *inKernel) (err error) {
 	opt := &s.opt
-	if opt.Unwind == Copies || opt.Tables == nil {
-		return nil
+	if s.open, err = opt.open(user, k != nil); err != nil {
+		return err
 	}
-	err := errRaw
-	switch {
-	case s.open.user:
-		err = bpfunwind.ErrRights
-	case opt.Raw == nil && opt.Copy > 0:
-		s.kernel, err = newInKernel(opt, s.open)
+	s.rings, s.pace = newReader(s.open), newPace(opt, s.open.rings)
+	base := newCopies(opt, s.open, len(s.rings.streams))
+	s.stacks = base
+	if s.numbers, err = s.open.eventNumbers(); err == nil && opt.Raw != nil {
+		err = opt.Raw.start(s.open, opt.events())
+	}
+	if err == nil && k != nil {
+		err = k.attach(s, base)
 	}
 	if err != nil {
-		if opt.Unwind == KernelToo {
-			return fmt.Errorf("--unwind=kernel: %w", err)
-		}
-		s.notInKernel = err
-		return nil
+		s.open.close()
 	}
-	s.tracker.onDrop = s.kernel.forget
-	s.rings.polled = append(s.rings.polled, unix.PollFd{Fd: int32(s.kernel.unwinder.FD()), Events: unix.POLLIN})
-	return nil
+	return err
+}
+
+// loadKernel returns what unwinds in the kernel, if that is wanted and possible; else nil.
+func (s *Session) loadKernel(user bool) (k *inKernel, err error) {
+	opt := &s.opt
+	if opt.Unwind == Copies || opt.Tables == nil {
+		return nil, nil
+	}
+	s.notInKernel = errRaw
+	switch {
+	case user:
+		s.notInKernel = bpfunwind.ErrRights
+	case opt.Raw == nil && opt.Copy > 0:
+		k, s.notInKernel = newInKernel(opt)
+	}
+	if s.notInKernel != nil && opt.Unwind == KernelToo {
+		return nil, fmt.Errorf("--unwind=kernel: %w", s.notInKernel)
+	}
+	return k, nil
 }
 
 // errRaw says why a recording for perf is unwound in copies.
@@ -151,7 +160,7 @@ func (s *Session) RingBytes() int { return s.open.rings }
 // FillTime returns how long a ring takes to fill with copies as long as they are now; 0: that is not known. Run's each and what
 // unwinds may call it.
 func (s *Session) FillTime() time.Duration {
-	return fillTime(time.Duration(s.pace.period), s.open.rings, s.copies.size())
+	return fillTime(time.Duration(s.pace.period), s.open.rings, s.stacks.size())
 }
 
 // Start enables the events, unless the command's execution does. Run then reads what the processes have already mapped.
@@ -215,7 +224,7 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 	defer unix.Close(wake)
 	// The default, 50 us, is as long as the stacks of some programs stay the same.
 	unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(time.Microsecond), 0, 0, 0)
-	wait := leastMap
+	wait, blind := leastMap, time.Duration(0)
 	polled := append(s.rings.polled, unix.PollFd{Fd: int32(wake), Events: unix.POLLIN})
 	for {
 		select {
@@ -238,7 +247,7 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 		}
 		if s.pace.slow && wait == calmWait && started {
 			sleep(done, wait)
-		} else if err := waitFor(polled, wait); err != nil {
+		} else if err := errors.Join(waitFor(polled[len(polled)-1:], blind), waitFor(polled, wait-blind)); err != nil {
 			return err
 		}
 		// What has happened before another thing is in a ring by now if that is: the clock is
@@ -251,10 +260,7 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 			return err
 		}
 		s.learn()
-		wait = s.pace.wait(now)
-		if s.kernel != nil && s.kernel.busy() {
-			wait = min(wait, leastMap)
-		}
+		wait, blind = s.stacks.wait(s.pace.wait(now))
 		if len(s.unlearnt) > 0 {
 			wait = 0
 		}
@@ -357,9 +363,7 @@ func (s *Session) Take() *Profile {
 	}
 	p.Counts.LostSide = s.open.side.newlyLost()
 	lost := s.open.newlyLost()
-	if s.kernel != nil {
-		lost[0] += s.kernel.newlyLost()
-	}
+	lost[0] += s.stacks.lost()
 	p.addLost(lost, s.opt.events())
 	next := s.part.table.after()
 	if len(next.frames) == 0 {
@@ -382,8 +386,6 @@ func (s *Session) Size() int { return s.part.table.size() }
 // Close closes the events and rings.
 func (s *Session) Close() {
 	s.open.close()
-	if s.kernel != nil {
-		s.kernel.close()
-	}
+	s.stacks.close()
 	s.tracker.Close()
 }

@@ -34,7 +34,7 @@ type run struct {
 	c       Console
 	command []string
 	made    *ondemand.Maker
-	tables  func(*unwind.Object) (*bpfunwind.Tables, error) // see record.Options
+	tables  func(o *unwind.Object, wanted bool) (*bpfunwind.Tables, error) // see record.Options
 	objects *unwind.Objects
 	names   *symbolize.Namer
 	places  *jit.Places // of names of code made at run time
@@ -105,7 +105,9 @@ func (r *run) prepare(compiling context.Context) {
 			return r.made.EhElf(compiling, name, file, size)
 		},
 	})
-	r.tables = func(o *unwind.Object) (*bpfunwind.Tables, error) { return r.made.Tables(compiling, o) }
+	r.tables = func(o *unwind.Object, wanted bool) (*bpfunwind.Tables, error) {
+		return r.made.Tables(compiling, o, wanted)
+	}
 	r.places = jit.NewPlaces(true, "/tmp")
 	names := r.nameOptions()
 	names.OpenFiles = symbols.NewOpenFiles(record.MostFiles())

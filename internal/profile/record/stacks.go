@@ -1,0 +1,40 @@
+//go:build linux && amd64
+
+package record
+
+import (
+	"time"
+
+	"github.com/ehasm/ehasm/perfdata"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// stacks is where user stacks come from: copies, which the kernel writes into samples, or the kernel, which takes copies only where it
+// has no answer.
+type stacks interface {
+	// begin begins a round. It reports whether there are stacks that came without a sample of perf.
+	begin() (waiting bool, err error)
+	// arrive tells of a record that is about to be handled, its ring and its time, and of the one after it.
+	arrive(ring int, raw, next []byte, at uint64)
+	// replaced reports whether a sample is of an event that another one had replaced before.
+	replaced(raw []byte, at uint64) bool
+	// of returns the stack of a sample of perf.
+	of(r *perfdata.Sample, ring int, th *thread, p *process) frameStack
+	// end ends a round, which handled what was before limit.
+	end(limit uint64) error
+
+	// forked and changed tell of processes. A process has changed if it executes a program, or its number is given back.
+	forked(child, parent int32)
+	changed(pid int32, p *process)
+	// release forgets objects.
+	release(are func(*unwind.Object) bool)
+
+	// size returns how many bytes copies have.
+	size() int
+	// crowd tells that perf had no room for samples; lost returns how many stacks had none elsewhere since the last call.
+	crowd()
+	lost() uint64
+	// wait returns how long the next round may wait, and for how much of that it need not look for copies.
+	wait(most time.Duration) (wait, blind time.Duration)
+	close()
+}

@@ -1,0 +1,131 @@
+//go:build linux && amd64
+
+package record
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ehasm/ehasm/bpfunwind"
+	"github.com/ehasm/ehasm/unwind"
+)
+
+// tables are those by which the kernel unwinds objects.
+type tables struct {
+	get     func(o *unwind.Object, wanted bool) (*bpfunwind.Tables, error) // see Options.Tables
+	objects map[*unwind.Object]*inTables
+	leaving []*bpfunwind.Object // of objects that are forgotten; processes still have them
+
+	queue  []*unwind.Object // whose tables are to be made
+	made   chan madeTables  // of the object at whose tables a goroutine works
+	making bool
+	spent  time.Duration // making tables
+	begun  time.Time
+	read   time.Duration // looking for tables in the cache, in this round
+}
+
+// inTables is what is known of an object's tables.
+type inTables struct {
+	*bpfunwind.Object // nil: the kernel has none
+	queued            bool
+}
+
+// madeTables are the tables of an object; nil: there are none.
+type madeTables struct {
+	object *unwind.Object
+	tables *bpfunwind.Tables
+	took   time.Duration
+}
+
+// Bounds on the time for which tables are made: so much at once, and one part in so many of the recording.
+const (
+	leastMaking = 2 * time.Second
+	makingParts = 200
+)
+
+// readTime is how long tables may be looked for in the cache in one round: 10 to 20 files.
+const readTime = 5 * time.Millisecond
+
+func newTables(get func(*unwind.Object, bool) (*bpfunwind.Tables, error)) tables {
+	return tables{get: get, objects: make(map[*unwind.Object]*inTables), made: make(chan madeTables, 1), begun: time.Now()}
+}
+
+// of returns an object's tables in the kernel, nil if there are none yet. ok is false if it must be asked again in another round.
+func (k *inKernel) tablesOf(o *unwind.Object) (in *bpfunwind.Object, ok bool) {
+	t := &k.tables
+	known := t.objects[o]
+	if known == nil {
+		if t.read > readTime {
+			return nil, false
+		}
+		begin := time.Now()
+		known = &inTables{}
+		t.objects[o] = known
+		if cached, err := t.get(o, false); cached != nil && err == nil {
+			known.Object, _ = k.unwinder.AddObject(cached) // without room for it, its samples come with copies
+			known.queued = true
+		}
+		t.read += time.Since(begin)
+	}
+	if !known.queued && o.Needed() { // a walk of a copy has met it
+		known.queued = true
+		t.queue = append(t.queue, o)
+	}
+	return known.Object, true
+}
+
+// affords reports whether there is time to make more tables.
+func (t *tables) affords() bool { return t.spent < leastMaking+time.Since(t.begun)/makingParts }
+
+// busy reports whether tables will be ready soon.
+func (t *tables) busy() bool { return t.making || len(t.queue) > 0 && t.affords() }
+
+// take takes tables that were made, and begins to make others. It reports whether there are new ones.
+func (t *tables) take(u *bpfunwind.Unwinder) (fresh bool) {
+	t.read = 0
+	select {
+	case m := <-t.made:
+		t.making, t.spent = false, t.spent+m.took
+		if known := t.objects[m.object]; known != nil && m.tables != nil { // it may have been released since
+			known.Object, _ = u.AddObject(m.tables)
+			fresh = known.Object != nil
+		}
+	default:
+	}
+	if !t.making && len(t.queue) > 0 && t.affords() {
+		o := t.queue[0]
+		t.queue, t.making = t.queue[1:], true
+		go func() {
+			begin := time.Now()
+			tables, _ := t.get(o, true) // an object without tables has no region
+			t.made <- madeTables{o, tables, time.Since(begin)}
+		}()
+	}
+	return fresh
+}
+
+// release forgets objects, and the tables of those that no stack has met.
+func (k *inKernel) release(are func(*unwind.Object) bool) {
+	k.copies.release(are)
+	t := &k.tables
+	remove := func(o *bpfunwind.Object) bool { return o == nil || k.unwinder.RemoveObject(o) == nil }
+	for o, known := range t.objects {
+		switch {
+		case are(o) && !remove(known.Object):
+			t.leaving = append(t.leaving, known.Object)
+		case are(o):
+		case o.Needed() || !remove(known.Object):
+			continue
+		}
+		delete(t.objects, o)
+		t.queue = slices.DeleteFunc(t.queue, func(other *unwind.Object) bool { return other == o })
+	}
+	t.leaving = slices.DeleteFunc(t.leaving, remove)
+	if len(t.leaving) > 0 { // processes have unmapped it since they were told of
+		for pid, p := range k.tracker.processes {
+			if v := k.views[p.view]; v != nil && v.maps != p.Maps() {
+				k.copied[pid] = copier{}
+			}
+		}
+	}
+}
