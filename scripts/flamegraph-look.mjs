@@ -15,14 +15,15 @@ const light = scheme => page.emulateMediaFeatures([{ name: "prefers-color-scheme
 // Boxes that are shown, in pixels.
 const boxes = () => page.$$eval("#frames > g", groups => groups.map(g => {
 	const r = g.querySelector("rect").getBoundingClientRect();
-	return { title: g.querySelector("title").textContent, label: g.querySelector("text")?.textContent ?? "",
+	const title = g.querySelector("title").textContent, share = title.match(/, ([\d.]+) % of the zoomed part\)$/);
+	return { title: title.replace(share?.[0], ")"), share: share?.[1], label: g.querySelector("text")?.textContent ?? "",
 		x: r.x, y: r.y, width: r.width, hit: g.classList.contains("hit") };
 }).filter(b => b.width > 0));
 
 // The details are a title, but for what does not fit of a long name.
 const tells = (details, title) => {
-	const amount = s => s.slice(s.lastIndexOf(" ("));
-	return amount(details) === amount(title) && title.startsWith(details.slice(0, details.lastIndexOf(" (")).replace(/…$/, ""));
+	const amount = s => s.slice(s.lastIndexOf(" (")).replace(/, [\d.]+ % of the zoomed part/, "");
+	return amount(details) === amount(title) && title.replace("\n", " in ").startsWith(details.slice(0, details.lastIndexOf(" (")).replace(/…$/, ""));
 };
 
 await page.setViewport({ width: 1400, height: 800 });
@@ -43,6 +44,16 @@ await page.mouse.click(narrow.x + narrow.width / 2, narrow.y + 8);
 const zoomed = await boxes();
 assert.equal(Math.round(zoomed.find(b => b.title === narrow.title && b.y === narrow.y).width), 1400);
 assert.ok(zoomed.every(b => b.x >= -1 && b.x + b.width <= 1401));
+const inner = zoomed.filter(b => b.y !== narrow.y && b.width < 1399 && b.width > 20)[0];
+if (inner) { // a share of the zoomed part, in its tooltip and for a search
+	await page.mouse.move(inner.x + inner.width / 2, inner.y + 8);
+	const told = (await boxes()).find(b => b.x === inner.x && b.y === inner.y).share;
+	assert.ok(Math.abs(told - inner.width / 14) < .1, `${told} ${inner.width}`);
+	await page.keyboard.type("/" + query);
+	assert.match(await page.$$eval("#head text", all => all.at(-1).textContent), /^matched [\d.]+ % of the zoomed part$/);
+	await picture("2-zoomed-searched");
+	await page.keyboard.press("Escape");
+}
 await picture("2-zoomed");
 await page.click("#reset");
 assert.deepEqual((await boxes()).map(b => b.title), before.map(b => b.title));
@@ -57,7 +68,7 @@ const found = await boxes();
 assert.ok(found.some(b => b.hit));
 for (const b of found) {
 	const name = b.title.slice(0, b.title.lastIndexOf(" ("));
-	assert.equal(b.hit, b !== found[0] && new RegExp(query, /\p{Lu}/u.test(query) ? "" : "i").test(name), b.title);
+	assert.equal(b.hit, b !== found[0] && new RegExp(query, /\p{Lu}/u.test(query) ? "m" : "im").test(name), b.title);
 }
 console.log(await page.$$eval("#head text", all => all.at(-1).textContent), "by", query);
 await picture("3-searched");
@@ -76,10 +87,13 @@ assert.equal(Math.round((await boxes()).find(b => tells(current, b.title)).width
 await page.keyboard.press("Escape");
 assert.equal(await text("#details"), summary);
 
-await page.setViewport({ width: 700, height: 500 });
 await light("dark");
-await page.waitForFunction(() => document.documentElement.getBoundingClientRect().width === 700);
+await picture("5-dark");
+await page.setViewport({ width: 600, height: 500 });
+await page.waitForFunction(() => document.documentElement.getBoundingClientRect().width === 600);
 await picture("5-dark-narrow");
+await light("light");
+await picture("5-narrow");
 await page.setJavaScriptEnabled(false);
 await page.setViewport({ width: 1400, height: before[0].y > 0 ? 1300 : 800 });
 await light("light");

@@ -17,6 +17,7 @@ func (k Kind) palette() palette {
 		User:      {15, 35, 90, 62, 12},
 		Inlined:   {95, 45, 50, 62, 12},
 		Kernel:    {200, 25, 70, 66, 12},
+		JIT:       {158, 20, 55, 60, 12},
 		Unknown:   {0, 0, 0, 68, 12},
 		Truncated: {262, 16, 45, 76, 6},
 		Base:      {42, 12, 25, 76, 8},

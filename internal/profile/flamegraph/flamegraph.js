@@ -2,7 +2,9 @@
 // picture whose boxes have titles.
 "use strict";
 (() => {
-	const ROW = 16, PAD = 3; // as in svg.go
+	const ROW = 16, PAD = 3, USUAL = 64; // as in svg.go, and as label's expressions
+	const QUALIFIER = /^(?:[^<>(){}\[\].: ]|<[^<>]*>|\([^()]*\)|\{[^{}]*\}|\[[^\[\]]*\])+(?:::|\.)/;
+	const APPENDED = /^(?:isra|part|constprop|cold|lto_priv|llvm|func\d|\d)/;
 	const svg = document.currentScript.ownerSVGElement;
 	const alone = svg === document.documentElement;
 	const make = (name, attributes, parent, space = "http://www.w3.org/2000/svg") => {
@@ -13,14 +15,15 @@
 
 	// The boxes, in preorder: those above frames[i] end before frames[i].end.
 	const frames = Array.from(svg.querySelectorAll("#frames > g"), (g, index) => {
-		const rect = g.querySelector("rect"), title = g.querySelector("title").textContent;
+		const rect = g.querySelector("rect"), tip = g.querySelector("title"), title = tip.textContent;
+		const name = title.slice(0, title.lastIndexOf(" (")); // and its object in a second line
 		return {
-			g, rect, title, index, end: index + 1, text: g.querySelector("text"),
-			name: title.slice(0, title.lastIndexOf(" (")), y: +rect.getAttribute("y"),
+			g, rect, tip, title, name, index, end: index + 1, text: g.querySelector("text"),
+			short: g.dataset.short ?? name.split("\n")[0], y: +rect.getAttribute("y"),
 			x: parseFloat(rect.getAttribute("x")), width: parseFloat(rect.getAttribute("width")),
 		};
 	});
-	const all = frames[0];
+	const all = frames[0], picture = all.g.parentNode;
 	const inverted = frames.length > 1 && frames[1].y > all.y; // boxes hang below their callers
 	const open = [];
 	for (const f of frames) {
@@ -38,7 +41,7 @@
 
 	// What the head has besides what is in the file.
 	const head = svg.querySelector("#head"), details = svg.querySelector("#details");
-	const summary = details.textContent;
+	const heading = head.querySelector("text"), title = heading.textContent, summary = details.textContent;
 	const charWidth = details.getComputedTextLength() / summary.length;
 	const reset = make("text", { id: "reset", class: "ink", y: 20, "text-anchor": "end" }, head);
 	const matched = make("text", { class: "ink", y: 39, "text-anchor": "end" }, head);
@@ -57,6 +60,14 @@
 		}
 		return text;
 	};
+	const fit = (text, columns) => {
+		while (cut(text, columns) !== text) {
+			const rest = text.replace(QUALIFIER, "");
+			if (rest === text || rest === "" || APPENDED.test(rest)) break;
+			text = rest;
+		}
+		return cut(text, columns);
+	};
 	const pixels = () => svg.getBoundingClientRect().width;
 
 	function label() {
@@ -64,20 +75,37 @@
 		for (const f of frames) {
 			if (!f.shown) continue;
 			const room = (page * f.shownWidth / 100 - 2 * PAD) / charWidth;
-			const text = room < 3 ? "" : cut(f.name, Math.floor(room));
+			const text = room < 3 ? "" : fit(f.short, Math.floor(room));
 			if (!text && !f.text) continue;
 			f.text ??= make("text", { dx: PAD, y: f.y + ROW - 4 }, f.g);
 			f.text.setAttribute("x", f.left + "%");
 			f.text.textContent = text;
 		}
+		heading.textContent = cut(title, Math.floor((page - 290) / charWidth * 12 / 14)); // beside the search
 		holder.setAttribute("x", page - 258);
 		matched.setAttribute("x", page - 8);
 		reset.setAttribute("x", page - 270);
 	}
 
-	let current = all;
+	// The rows that show: the usual ones, and those of which the zoomed part has one percent.
+	const usual = +svg.getAttribute("height");
+	let height = usual;
+	function fitHeight(levels) {
+		let rows = levels.length;
+		while (rows > USUAL && levels[rows - 1] < 1) rows--;
+		const higher = Math.max(usual, 70 + rows * ROW) - height;
+		height += higher;
+		svg.setAttribute("height", height);
+		if (inverted) return;
+		picture.setAttribute("transform", `translate(0 ${height - usual})`);
+		if (alone) window.scrollBy(0, higher);
+	}
+
+	let current = all, zoomed = all;
 	function zoom(to) {
 		if (!(to.width > 0)) return;
+		zoomed = to;
+		const levels = [];
 		for (const f of frames) {
 			const inside = above(to, f);
 			f.shown = inside || above(f, to);
@@ -88,19 +116,29 @@
 			f.rect.setAttribute("x", f.left + "%");
 			f.rect.setAttribute("width", f.shownWidth + "%");
 			f.g.classList.toggle("below", !inside);
+			levels[f.depth] = (levels[f.depth] ?? 0) + f.shownWidth;
 		}
+		fitHeight(levels);
 		reset.textContent = to === all ? "" : "reset zoom";
 		label();
+		search(input.value);
 	}
 
 	function show(f) {
-		const room = Math.floor((pixels() - 16) / charWidth) - (f ? f.title.length - f.name.length : 0);
-		details.textContent = f ? cut(f.name, room) + f.title.slice(f.name.length) : summary;
+		if (!f) {
+			details.textContent = summary;
+			return;
+		}
+		let amount = f.title.slice(f.name.length);
+		if (zoomed !== all && above(zoomed, f)) amount = amount.replace(/\)$/, `, ${f.shownWidth.toFixed(2)} % of the zoomed part)`);
+		f.tip.textContent = f.name + amount;
+		const room = Math.floor((pixels() - 16) / charWidth) - amount.length;
+		details.textContent = cut(f.name.replace("\n", " in "), room) + amount;
 	}
 
 	function search(query) {
 		let pattern;
-		const flags = /\p{Lu}/u.test(query) ? "" : "i";
+		const flags = /\p{Lu}/u.test(query) ? "m" : "im";
 		try {
 			pattern = new RegExp(query, flags);
 		} catch { // then it is text
@@ -110,11 +148,11 @@
 		for (const f of frames) {
 			const hit = query !== "" && f !== all && pattern.test(f.name);
 			f.g.classList.toggle("hit", hit);
-			if (!hit || f.index < counted) continue;
-			share += f.width;
+			if (!hit || f.index < counted || !above(zoomed, f)) continue;
+			share += f.shownWidth;
 			counted = f.end;
 		}
-		matched.textContent = query === "" ? "" : "matched " + share.toFixed(2) + " %";
+		matched.textContent = query === "" ? "" : "matched " + share.toFixed(2) + (zoomed === all ? " %" : " % of the zoomed part");
 	}
 
 	function go(f) {
@@ -178,7 +216,6 @@
 	});
 	input.addEventListener("input", () => search(input.value));
 	reset.addEventListener("click", resetZoom);
-	const picture = all.g.parentNode;
 	picture.addEventListener("click", e => {
 		const f = frameOf(e.target);
 		zoom(f);

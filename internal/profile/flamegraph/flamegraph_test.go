@@ -115,9 +115,9 @@ func draw(t *testing.T, g *Graph, opt Options) ([]byte, Left) {
 }
 
 func small() *Graph {
-	g := New([]Frame{{"prog", Base}, {"_start", User}, {"main", User},
-		{"std::vector<int>::push_back(int const&)", Inlined},
-		{"[libx.so]", Unknown}, {"do_syscall_64", Kernel}, {"[truncated]", Truncated}, {"main", User}, {"sh", Base}})
+	g := New([]Frame{{Name: "prog", Kind: Base}, {Name: "_start", Kind: User}, {Name: "main", Kind: User},
+		{Name: "std::vector<int>::push_back(int const&)", Kind: Inlined},
+		{Name: "[libx.so]", Kind: Unknown}, {Name: "do_syscall_64", Kind: Kernel}, {Name: "[truncated]", Kind: Truncated}, {Name: "main", Kind: User}, {Name: "sh", Kind: Base}})
 	g.Add([]uint32{0, 1, 2, 3}, 30)
 	g.Add([]uint32{0, 1, 7}, 10) // 7 is 2 again
 	g.Add([]uint32{0, 1, 2, 5}, 900)
@@ -170,7 +170,7 @@ func TestHostileNames(t *testing.T) {
 		"ns::" + strings.Repeat("tuple<std::pair<int, ", 200)}
 	var frames []Frame
 	for _, n := range names {
-		frames = append(frames, Frame{n, User})
+		frames = append(frames, Frame{Name: n, Kind: User})
 	}
 	g := New(frames)
 	for i := range names {
@@ -184,7 +184,8 @@ func TestHostileNames(t *testing.T) {
 	for _, b := range boxes {
 		name := b.Title[:strings.LastIndex(b.Title, " (")]
 		titles = append(titles, name)
-		assert.True(t, strings.HasPrefix(name, strings.TrimSuffix(b.Text, "…")), b.Text)
+		assert.True(t, strings.HasPrefix(name, strings.TrimSuffix(b.Text, "…")) ||
+			strings.HasPrefix(name, "ns::"+strings.TrimSuffix(b.Text, "…")), b.Text)
 		from, to := b.span(t)
 		columns := 0
 		for _, r := range b.Text {
@@ -215,7 +216,7 @@ func randomStacks(seed uint64) ([]Frame, map[string]uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	var frames []Frame
 	for i := range 200 {
-		frames = append(frames, Frame{fmt.Sprintf("f%d", i%150), Kind(i % 150 % 5)})
+		frames = append(frames, Frame{Name: fmt.Sprintf("f%d", i%150), Kind: Kind(i % 150 % 5)})
 	}
 	stacks := make(map[string]uint64)
 	for range 400 {
@@ -238,6 +239,62 @@ func graphOf(frames []Frame, stacks map[string]uint64) *Graph {
 		g.Add(ids, n)
 	}
 	return g
+}
+
+// TestLabel: the end of a name stays longest.
+func TestLabel(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		columns int
+		want    string
+	}{
+		{"std::map<...>::operator[]", 25, "std::map<...>::operator[]"},
+		{"std::map<...>::operator[]", 24, "map<...>::operator[]"},
+		{"std::map<...>::operator[]", 19, "operator[]"},
+		{"std::map<...>::operator[]", 9, "operator…"},
+		{"asmgen.(*T).f", 12, "(*T).f"},
+		{"asmgen.(*T).f", 5, "f"},
+		{"main.run.func1", 10, "run.func1"},
+		{"main.run.func1", 8, "run.fun…"},
+		{"finish_task_switch.isra.0", 20, "finish_task_switch.…"},
+		{"__libc_start_main@@GLIBC_2.34", 20, "__libc_start_main@@…"},
+		{"py::fib:/home/fib.py", 10, "fib:/home…"},
+		{"+0x24ebd0 libruby", 12, "+0x24ebd0 l…"},
+		{"a::b", 2, ""},
+	} {
+		assert.Equal(t, c.want, label(c.name, charWidth*(float64(c.columns)+.5)), "%s %d", c.name, c.columns)
+	}
+	// The script's expressions are the same.
+	for _, expression := range []string{qualifier.String(), appended.String()} {
+		assert.Contains(t, script, "/"+expression+"/")
+	}
+}
+
+// TestRare: a stack of one sample in a thousand does not set the picture's height.
+func TestRare(t *testing.T) {
+	for _, c := range []struct {
+		depth  int
+		weight uint64
+		rows   int
+	}{{60, 1, 61}, {500, 1, usualRows}, {500, 50, 501}} {
+		frames := make([]uint32, c.depth)
+		g := New([]Frame{{Name: "deep"}})
+		g.Add(frames, c.weight)
+		g.Add(frames[:10], 1000-c.weight)
+		svg, _ := draw(t, g, Options{Unit: "samples"})
+		assert.Contains(t, string(svg), fmt.Sprintf(` height="%d"`, headSize+c.rows*rowHeight+foot))
+		assert.Equal(t, c.rows == usualRows, strings.Contains(string(svg), "437 rows of rare stacks: zoom in</text>"))
+		assert.Equal(t, 2+c.depth, strings.Count(string(svg), "<title>"), "zooming shows them")
+	}
+}
+
+// TestObject: a tooltip has the library; of a name alone the box has the short form.
+func TestObject(t *testing.T) {
+	g := New([]Frame{{Name: "std::map<int, long>::find", Object: "liba.so"}, {Name: "jit", Kind: JIT}})
+	g.Add([]uint32{0, 1}, 1)
+	svg, _ := draw(t, g, Options{Unit: "samples"})
+	assert.Contains(t, string(svg), `<g data-short="std::map&lt;...&gt;::find"><title>std::map&lt;int, long&gt;::find`+"\nliba.so (1 samples, 100.00 %)</title>")
+	assert.Contains(t, string(svg), ">made at run time</text>")
 }
 
 // TestWeights compares all boxes with sums over prefixes of the stacks.
@@ -305,7 +362,7 @@ func TestPrune(t *testing.T) {
 
 // TestBigWeights has periods instead of samples.
 func TestBigWeights(t *testing.T) {
-	g := New([]Frame{{"a", User}, {"b", User}})
+	g := New([]Frame{{Name: "a", Kind: User}, {Name: "b", Kind: User}})
 	g.Add([]uint32{0}, 1<<63)
 	g.Add([]uint32{0, 1}, 1)
 	g.Add([]uint32{1}, 1<<62)
@@ -320,7 +377,7 @@ func TestColors(t *testing.T) {
 	seen := make(map[string]Kind)
 	for k := range numKinds {
 		for i := range 500 {
-			c := Frame{fmt.Sprintf("function%d", i), k}.color()
+			c := Frame{Name: fmt.Sprintf("function%d", i), Kind: k}.color()
 			require.Regexp(t, "^#[0-9a-f]{6}$", c)
 			other, ok := seen[c]
 			require.True(t, !ok || other == k, "%s is of two kinds", c)
@@ -358,7 +415,7 @@ func TestInverted(t *testing.T) {
 
 // TestCompared has the shares of before, and colours by the difference.
 func TestCompared(t *testing.T) {
-	g := New([]Frame{{"main", User}, {"slower", User}, {"faster", User}, {"same", User}, {"gone", User}, {"new", User}})
+	g := New([]Frame{{Name: "main", Kind: User}, {Name: "slower", Kind: User}, {Name: "faster", Kind: User}, {Name: "same", Kind: User}, {Name: "gone", Kind: User}, {Name: "new", Kind: User}})
 	g.Add([]uint32{0, 1}, 50)
 	g.Add([]uint32{0, 2}, 10)
 	g.Add([]uint32{0, 3}, 30)
@@ -389,7 +446,7 @@ func TestCompared(t *testing.T) {
 		fills["new"]: true}, 4)
 	assert.Equal(t, "100 samples; before: 200", p.Groups[1].Text[len(p.Groups[1].Text)-1])
 
-	g = New([]Frame{{"a", User}})
+	g = New([]Frame{{Name: "a", Kind: User}})
 	g.AddBefore([]uint32{0}, 5)
 	svg, _ = draw(t, g, Options{Unit: "samples"})
 	assert.Equal(t, "all (0 samples, 0 %, before 100.00 %)", parse(t, svg).Groups[0].Boxes[0].Title)

@@ -23,21 +23,23 @@ const (
 	User      Kind = iota
 	Inlined        // has no separate frame on the stack
 	Kernel         // code of the kernel
+	JIT            // made at run time
 	Unknown        // code that has no name
 	Truncated      // stands for frames that are not known
 	Base           // groups stacks, by process for example
 	numKinds
 )
 
-// Frame is a box's name and kind. Frames are the same if both are equal.
+// Frame is a box's name and kind. Frames are the same if all fields are equal.
 type Frame struct {
-	Name string
-	Kind Kind
+	Name   string
+	Kind   Kind
+	Object string // the file that holds the function; "": not known, or the name says it
 }
 
-// compare orders frames by name, then by kind.
+// compare orders frames by name, then by kind and object.
 func (f Frame) compare(g Frame) int {
-	return cmp.Or(strings.Compare(f.Name, g.Name), cmp.Compare(f.Kind, g.Kind))
+	return cmp.Or(strings.Compare(f.Name, g.Name), cmp.Compare(f.Kind, g.Kind), strings.Compare(f.Object, g.Object))
 }
 
 // Graph collects stacks.
@@ -147,7 +149,7 @@ func (g *Graph) choose(budget int) Left {
 		open = open[:len(open)-1]
 		if b.frame != rootFrame && end > b.start {
 			sum := groups[end-b.start]
-			groups[end-b.start] = group{sum.boxes + 1, sum.cost + boxBytes + len(g.frames[b.frame].Name)}
+			groups[end-b.start] = group{sum.boxes + 1, sum.cost + boxBytes + len(g.frames[b.frame].Name) + len(g.frames[b.frame].Object)}
 		}
 	})
 	var left Left

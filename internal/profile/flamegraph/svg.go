@@ -9,10 +9,13 @@ import (
 	"io"
 	"math"
 	"math/bits"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/ehasm/ehasm/internal/frame"
 )
 
 //go:embed flamegraph.js
@@ -29,6 +32,7 @@ const (
 	pad       = 3   // between a box and its text
 	charWidth = 7.3 // upper bound of usual fixed-width fonts at 12 pixels
 	foot      = 4
+	usualRows = 64 // rows behind them that take less than 1 % show only when zoomed in: rare stacks made white pictures
 )
 
 // boxBytes is roughly the size of a box in the file, without its name.
@@ -56,13 +60,19 @@ func (g *Graph) Write(w io.Writer, opt Options) (Left, error) {
 	all := g.boxes(&left)
 	d := &drawing{Writer: bufio.NewWriter(w), g: g, opt: opt, total: all[0].weight(), before: all[0].before, width: cmp.Or(opt.Width, width)}
 	// First pass: what the whole picture needs to know before the first box is written.
-	deepest := 0
+	var levels []uint64 // weight by depth
 	for _, b := range all {
-		deepest = max(deepest, int(b.depth))
+		levels = append(levels, make([]uint64, max(0, int(b.depth)+1-len(levels)))...)
+		levels[b.depth] += b.weight()
 		d.kinds[g.frame(b.frame).Kind] = true
 		d.largest = max(d.largest, math.Abs(d.difference(&b)))
 	}
-	height := headSize + (deepest+1)*rowHeight + foot
+	rows := len(levels)
+	for rows > usualRows && levels[rows-1] < d.total/100 {
+		rows--
+	}
+	d.rare = len(levels) - rows
+	height := headSize + rows*rowHeight + foot
 	fixed := "" // the script does not fit a graph of fixed width to the window
 	if opt.Width > 0 {
 		fixed = ` data-fixed="1"`
@@ -91,7 +101,7 @@ func (g *Graph) Write(w io.Writer, opt Options) (Left, error) {
 // frame returns the frame of this number, or the one of the box of all stacks.
 func (g *Graph) frame(i uint32) Frame {
 	if i == rootFrame {
-		return Frame{"all", Base}
+		return Frame{Name: "all", Kind: Base}
 	}
 	return g.frames[i]
 }
@@ -105,6 +115,7 @@ type drawing struct {
 	before uint64         // in all
 	width  int            // in CSS pixels
 	kinds  [numKinds]bool // that occur
+	rare   int            // rows that do not show
 	// largest is the largest difference between a box's share and its share before.
 	largest float64
 }
@@ -137,10 +148,19 @@ func (d *drawing) box(b *box, y int) {
 	if d.total == 0 {                            // an empty graph is one full box
 		to = whole
 	}
-	left := percent(from)
-	fmt.Fprintf(d, `<g><title>%s (%s)</title><rect x="%s" y="%d" width="%s" height="%d" fill="%s"/>`,
-		text(f.Name), d.amount(b), left, y, percent(to-from), rowHeight-1, d.color(f, b))
-	if t := label(clean(f.Name), float64(to-from)/whole*float64(d.width)-2*pad); t != "" {
+	left, short, object := percent(from), f.Name, f.Object
+	d.WriteString("<g")
+	if f.Kind != Base {
+		if short = frame.Short(f.Name); short != f.Name {
+			fmt.Fprintf(d, ` data-short="%s"`, text(short))
+		}
+	}
+	if object != "" {
+		object = "\n" + text(object)
+	}
+	fmt.Fprintf(d, `><title>%s%s (%s)</title><rect x="%s" y="%d" width="%s" height="%d" fill="%s"/>`,
+		text(f.Name), object, d.amount(b), left, y, percent(to-from), rowHeight-1, d.color(f, b))
+	if t := label(clean(short), float64(to-from)/whole*float64(d.width)-2*pad); t != "" {
 		fmt.Fprintf(d, `<text x="%s" dx="%d" y="%d">%s</text>`, left, pad, y+rowHeight-4, text(t))
 	}
 	d.WriteString("</g>\n")
@@ -207,7 +227,7 @@ func (d *drawing) head(left Left) {
 		legend(changed(0, 1), "the same")
 		legend(changed(-1, 1), "smaller")
 	}
-	for k, name := range [numKinds]string{"user", "inlined", "kernel", "no name", "cut off: callers not known", ""} {
+	for k, name := range [numKinds]string{"user", "inlined", "kernel", "made at run time", "no name", "cut off: callers not known", ""} {
 		if d.g.compared || !d.kinds[k] || name == "" {
 			continue
 		}
@@ -225,6 +245,9 @@ func (d *drawing) head(left Left) {
 		fmt.Fprintf(d, "; not drawn: %s boxes of fewer than %s %s, in which %s end",
 			thousands(uint64(left.Boxes)), thousands(left.Below), text(d.opt.Unit), share(left.Weight, d.total))
 	}
+	if d.rare > 0 {
+		fmt.Fprintf(d, "; %d rows of rare stacks: zoom in", d.rare)
+	}
 	d.WriteString("</text>\n</g>\n")
 }
 
@@ -237,14 +260,28 @@ func thousands(n uint64) string {
 	return s
 }
 
-// label returns as much of a name as fits into so many pixels, or "" if that is
+// What label takes off: a namespace, class or package; not before what GCC and Go append to a function's name.
+var (
+	qualifier = regexp.MustCompile(`^(?:[^<>(){}\[\].: ]|<[^<>]*>|\([^()]*\)|\{[^{}]*\}|\[[^\[\]]*\])+(?:::|\.)`)
+	appended  = regexp.MustCompile(`^(?:isra|part|constprop|cold|lto_priv|llvm|func\d|\d)`)
+)
+
+// label returns as much of a name as fits into so many pixels, its end rather than what qualifies it, or "" if that is
 // too little to be of use.
 func label(name string, pixels float64) string {
 	const least = 3
-	if chars := int(pixels / charWidth); chars >= least {
-		return cut(name, chars)
+	chars := int(pixels / charWidth)
+	if chars < least {
+		return ""
 	}
-	return ""
+	for cut(name, chars) != name {
+		rest := name[len(qualifier.FindString(name)):]
+		if rest == name || rest == "" || appended.MatchString(rest) {
+			break
+		}
+		name = rest
+	}
+	return cut(name, chars)
 }
 
 // cut shortens s, which is valid UTF-8, to so many columns. Runes from U+1100 on

@@ -31,7 +31,7 @@ func TestSignatures(t *testing.T) {
 		assert.Contains(t, got, name)
 	}
 	for format, want := range map[string]string{"folded": ";outer(int x);middle(int x)_[i];inner(int x)_[i];work 1\n",
-		"svg": "<title>middle(int x) (1 samples"} {
+		"svg": "<title>middle(int x)\ninlined.so (1 samples"} {
 		opt.format = format
 		got, _ = r.run(t, opt)
 		assert.Contains(t, got, want)

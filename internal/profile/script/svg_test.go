@@ -51,12 +51,19 @@ func TestSVG(t *testing.T) {
 	}
 	require.NoError(t, xml.Unmarshal([]byte(text), &p))
 	assert.Equal(t, "perf record (cpu-clock, page-faults)", p.Title)
-	got := make(map[string]int)
+	got, libraries := make(map[string]int), []string{}
 	for _, b := range p.G[0].Boxes {
 		at := strings.LastIndex(b.Title, ", ")
-		got[b.Title[:at]+")"]++
+		name, amount, found := strings.Cut(b.Title[:at], "\n")
+		if found {
+			libraries = append(libraries, name+" in "+strings.Fields(amount)[0])
+			name += amount[strings.Index(amount, " ("):]
+		}
+		got[name+")"]++
 	}
 	assert.Equal(t, want, got)
+	assert.Subset(t, libraries, []string{"_start in prog", "work in lib.so", "ext_read in [ext9]"})
+	assert.NotContains(t, text, "[kernel.kallsyms]")
 
 	opt := r.options("svg")
 	opt.Workers = 5

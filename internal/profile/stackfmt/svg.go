@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -45,8 +46,8 @@ type flameWorker struct {
 
 // append adds the number of a frame to a stack. It may be called from several
 // goroutines.
-func (t *flames) append(b []byte, kind flamegraph.Kind, name string) []byte {
-	f := flamegraph.Frame{Name: name, Kind: kind}
+func (t *flames) append(b []byte, kind flamegraph.Kind, name, object string) []byte {
+	f := flamegraph.Frame{Name: name, Kind: kind, Object: object}
 	return tally.AppendNumber(b, t.frames.number(f, func() flamegraph.Frame { return f }))
 }
 
@@ -57,25 +58,38 @@ func kind(f *frame.Frame) flamegraph.Kind {
 		return flamegraph.Kernel
 	case f.Name == "":
 		return flamegraph.Unknown
+	case f.JIT:
+		return flamegraph.JIT
 	}
 	return flamegraph.User
+}
+
+// object returns the name of the file that holds a frame's function, unless its name or colour says it.
+func object(f *frame.Frame) string {
+	if f.Name == "" || f.NoSymbol || f.JIT || f.DSO == "" || f.DSO == "[kernel.kallsyms]" {
+		return ""
+	}
+	return filepath.Base(f.DSO)
 }
 
 // Render makes the numbers of a frame and of the functions inlined into it, in the order of the
 // graph.
 func (w *flameWorker) Render(f *frame.Frame) {
-	t := w.flames
-	// Reversed: the innermost first.
-	if t.opt.Reversed {
-		for _, in := range f.Inlined {
-			f.Text = t.append(f.Text, flamegraph.Inlined, in.Shown())
-		}
-		f.Text = t.append(f.Text, kind(f), foldedName(f))
-		return
+	t, file := w.flames, object(f)
+	if t.opt.Before != nil { // another recording's program may have another name
+		file = ""
 	}
-	f.Text = t.append(f.Text, kind(f), foldedName(f))
-	for _, in := range slices.Backward(f.Inlined) {
-		f.Text = t.append(f.Text, flamegraph.Inlined, in.Shown())
+	if !t.opt.Reversed {
+		f.Text = t.append(f.Text, kind(f), foldedName(f), file)
+	}
+	for i := range f.Inlined {
+		if !t.opt.Reversed { // the innermost last
+			i = len(f.Inlined) - 1 - i
+		}
+		f.Text = t.append(f.Text, flamegraph.Inlined, f.Inlined[i].Shown(), file)
+	}
+	if t.opt.Reversed {
+		f.Text = t.append(f.Text, kind(f), foldedName(f), file)
 	}
 }
 
@@ -87,13 +101,13 @@ func (w *flameWorker) Add(b []byte, s *Sample) []byte {
 			k = append(k, f.Text...)
 		}
 		if s.Cut() {
-			k = t.append(k, flamegraph.Truncated, "[truncated]")
+			k = t.append(k, flamegraph.Truncated, "[truncated]", "")
 		}
-		k = t.append(k, flamegraph.Base, s.Comm)
+		k = t.append(k, flamegraph.Base, s.Comm, "")
 	} else {
-		k = t.append(k, flamegraph.Base, s.Comm)
+		k = t.append(k, flamegraph.Base, s.Comm, "")
 		if s.Cut() {
-			k = t.append(k, flamegraph.Truncated, "[truncated]")
+			k = t.append(k, flamegraph.Truncated, "[truncated]", "")
 		}
 		for _, f := range slices.Backward(s.Frames) {
 			k = append(k, f.Text...)
