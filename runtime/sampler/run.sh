@@ -12,7 +12,7 @@ mkdir -p "$out"
 cd "$top" || exit 1
 
 go build -o "$out/ehasm" ./cmd/ehasm && make -s -C runtime OUT="$out" &&
-	gcc -O2 -g -D_GNU_SOURCE -Wall -Wextra -Iinclude -shared -fPIC -o "$out/sampler.so" "$here/sampler.c" \
+	gcc -O2 -g -D_GNU_SOURCE -Wall -Wextra -Iruntime/include -shared -fPIC -o "$out/sampler.so" "$here/sampler.c" \
 		-L"$out" -lehunwind -lunwind -pthread -Wl,-rpath,"$out" -Wl,-z,now || exit 1
 
 # sampled NAME COMMAND... runs a command again and again until the time is over.

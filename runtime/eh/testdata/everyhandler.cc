@@ -25,7 +25,7 @@
 
 #include "ehunwind.h"
 
-enum { MAX = 256, MAX_RANGES = 16, SHOWN = 20, SECONDS = 60, TRAP_FLAG = 0x100, GOOD = 7, BAD = 8 };
+enum { MAX = 256, MAX_RANGES = 16, SHOWN = 20, TRAP_FLAG = 0x100, GOOD = 7, BAD = 8 };
 #define OWN_FRAME __attribute__((noinline, noclone))
 
 /* What a child tells its parent. */
@@ -88,7 +88,6 @@ static bool forks()
     int status;
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(SECONDS / 2);
         void *pcs[MAX];
         _exit(throws_and_catches() && ehu_backtrace(pcs, MAX) > 3 && (!library || loads(true)) ? GOOD : BAD);
     }
@@ -297,7 +296,6 @@ static void handle(greg_t *regs)
             return;
         }
         in_child = true;
-        alarm(SECONDS);
         regs[REG_EFL] &= ~TRAP_FLAG;
     }
     if (!does(handler))
@@ -380,12 +378,47 @@ static bool run(const Named &n, bool steps)
 
 /* ------------------------------------------------------------------------------- children */
 
+/* process_time returns the seconds of processor time that a process has taken. */
+static double process_time(pid_t pid)
+{
+    clockid_t clock;
+    timespec t = {};
+    if (clock_getcpuclockid(pid, &clock) == 0)
+        clock_gettime(clock, &t);
+    return double(t.tv_sec) + double(t.tv_nsec) * 1e-9;
+}
+
+/*
+ * end_of returns the status of a child. One that takes no processor time for a minute hangs, and so does one that takes ten minutes
+ * of it: on a busy machine, a good one may last long.
+ */
+static int end_of(pid_t pid)
+{
+    enum { PAUSE = 100, IDLE = 60 * (1000000 / PAUSE), BUSY = 600 };
+    int status;
+    double before = -1;
+    for (long pauses = 1;; pauses++) {
+        pid_t ended = waitpid(pid, &status, WNOHANG);
+        if (ended == pid)
+            return status;
+        if (ended != 0)
+            abort();
+        usleep(PAUSE);
+        if (pauses % IDLE != 0)
+            continue;
+        double now = process_time(pid);
+        if (now == before || now > BUSY)
+            kill(pid, SIGALRM);
+        before = now;
+    }
+}
+
 static void judge(pid_t pid, long where)
 {
-    int status;
     const char *what = nullptr;
-    if (pid < 0 || waitpid(pid, &status, 0) != pid)
+    if (pid < 0)
         abort();
+    int status = end_of(pid);
     if (WIFSIGNALED(status)) {
         (WTERMSIG(status) == SIGALRM ? hung : dead)++;
         what = WTERMSIG(status) == SIGALRM ? "hung" : "dead";
@@ -406,7 +439,6 @@ static void child(const Named &n)
 {
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(SECONDS);
         bool good = run(n, true);
         figures->steps = at;
         _exit(good && run(n, false) ? GOOD : BAD);
