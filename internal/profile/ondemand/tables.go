@@ -35,7 +35,7 @@ func (d *Maker) Tables(ctx context.Context, o *unwind.Object, wanted bool) (*bpf
 	if size > rows.LargestMade { // its code without rows is for walks of copies
 		opt.Synth = compile.SynthOff
 	}
-	how := fmt.Sprintf("%s %s %x", compile.Version(), opt.OfTable(), object.DebugFrameHash())
+	how := fmt.Sprintf("%s %s %x", compile.Release, opt.OfTable(), object.DebugFrameHash())
 	if ts := d.cachedTables(object, how); ts != nil || !wanted {
 		return ts, nil
 	}

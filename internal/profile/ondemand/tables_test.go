@@ -75,7 +75,7 @@ func TestTablesCached(t *testing.T) {
 	write(ts.AppendFile(nil, from))
 	require.NotNil(t, cached(Options{}))
 	other := from
-	other.Made = "another release" + from.Made[len(compile.Version()):]
+	other.Made = "another release" + from.Made[len(compile.Release):]
 	write(ts.AppendFile(nil, other))
 	assert.Nil(t, cached(Options{}))
 	other = from
