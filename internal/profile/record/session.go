@@ -262,7 +262,7 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 		s.learn()
 		wait, blind = s.stacks.wait(s.pace.wait(now))
 		if len(s.unlearnt) > 0 {
-			wait = 0
+			wait, blind = 0, 0 // a negative time ended recordings of many processes
 		}
 		if each != nil {
 			each()
