@@ -9,7 +9,8 @@ import (
 )
 
 const topHelp = `Show on the terminal, each second, where the time of the last five seconds went:
-functions, or after tab the tree of stacks. q ends it, and COMMAND.
+functions, or after tab the tree of stacks. Enter on a function shows its
+callers, / searches names and libraries, space pauses. q ends it, and COMMAND.
 
 Usage:
   ehasm top [flags] -p PID[,PID...]

@@ -8,7 +8,8 @@ import (
 // Parts of names that Short looks at.
 var (
 	nameless = regexp.MustCompile(`^(.+?)(?:-[0-9.]+)?(?:\.so[.0-9]*)?\+(0x[0-9a-f]+)$`) // of an object's function without a symbol
-	goPath   = regexp.MustCompile(`^[^ :;<([]*/([^/ :;<([]+\.)`)                         // up to a function of a Go package
+	goShape  = regexp.MustCompile(`\[go\.shape\..*\]`)
+	goPath   = regexp.MustCompile(`^[^ :;<([]*/([^/ :;<([]+\.)`) // up to a function of a Go package
 )
 
 // Short returns a function's name with its end, which tells functions apart, and without what many share: arguments of
@@ -18,7 +19,7 @@ func Short(name string) string {
 	if m := nameless.FindStringSubmatch(name); m != nil {
 		return "+" + m[2] + " " + m[1]
 	}
-	name = goPath.ReplaceAllString(name, "$1")
+	name = goPath.ReplaceAllString(goShape.ReplaceAllString(name, "[...]"), "$1")
 	var b strings.Builder
 	for i := 0; i < len(name); i++ {
 		end := -1

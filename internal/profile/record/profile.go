@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -147,27 +146,16 @@ func (p *Profile) width() int {
 	return n
 }
 
-// Each names the frames of all stacks and calls f for each of them, with the name of its thread, its
-// frames' names, outermost first, and its period.
-func (p *Profile) Each(names *symbolize.Namer, f func(comm string, frames []string, period uint64)) {
+// Each names the frames of all stacks and calls f for each of them, with its period. The sample is f's for the call.
+func (p *Profile) Each(names *symbolize.Namer, f func(sample *stackfmt.Sample, period uint64)) {
 	cache := names.NewCache(nil)
 	for _, part := range p.parts() {
 		part = part.open()
 		out := &writer{p: part, cache: cache}
 		for i := range part.Stacks {
-			if part.Stacks[i].Count == 0 {
-				continue
+			if part.Stacks[i].Count > 0 {
+				f(out.stack(&part.Stacks[i]), part.Stacks[i].Period)
 			}
-			s := out.stack(&part.Stacks[i])
-			frames := make([]string, len(s.Frames))
-			for k, one := range s.Frames {
-				name := one.Shown()
-				if name == "" {
-					name = "[" + filepath.Base(one.DSO) + "]"
-				}
-				frames[len(frames)-1-k] = name
-			}
-			f(s.Comm, frames, part.Stacks[i].Period)
 		}
 	}
 }

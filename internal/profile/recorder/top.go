@@ -3,17 +3,21 @@
 package recorder
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/profile/record"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/topview"
 
 	"github.com/gdamore/tcell/v2"
@@ -137,8 +141,13 @@ func (t *top) name() {
 // topStacks returns the stacks of a profile by names.
 func topStacks(p *record.Profile, r *run) (list []topview.Stack) {
 	r.names.ForgetJIT()
-	p.Each(r.names, func(comm string, names []string, value uint64) {
-		list = append(list, topview.Stack{Frames: append([]string{comm}, names...), Value: value})
+	p.Each(r.names, func(s *stackfmt.Sample, period uint64) {
+		frames := []topview.Frame{{Name: s.Comm}}
+		for _, f := range slices.Backward(s.Frames) {
+			library := strings.Trim(filepath.Base(f.DSO), "[]")
+			frames = append(frames, topview.Frame{Name: cmp.Or(f.Shown(), "["+library+"]"), Library: library})
+		}
+		list = append(list, topview.Stack{Frames: frames, Value: period})
 	})
 	return list
 }

@@ -1,6 +1,8 @@
 package topview
 
 import (
+	"unicode/utf8"
+
 	"github.com/gdamore/tcell/v2"
 )
 
@@ -11,13 +13,12 @@ func (v *View) Run(s tcell.Screen, tick <-chan func(*View), stop <-chan struct{}
 	defer close(quit)
 	// ChannelEvents ends when quit is closed, and closes events when the screen is finished.
 	go s.ChannelEvents(events, quit)
-	paused := false
 	for {
 		select {
 		case <-stop:
 			return
 		case update := <-tick:
-			if paused {
+			if v.paused {
 				continue // an update that arrives during a pause is dropped, not delayed
 			}
 			update(v)
@@ -29,7 +30,7 @@ func (v *View) Run(s tcell.Screen, tick <-chan func(*View), stop <-chan struct{}
 			case *tcell.EventResize:
 				s.Sync()
 			case *tcell.EventKey:
-				if !v.key(s, e, &paused) {
+				if !v.key(s, e) {
 					return
 				}
 			}
@@ -39,11 +40,23 @@ func (v *View) Run(s tcell.Screen, tick <-chan func(*View), stop <-chan struct{}
 }
 
 // key handles a key; it returns false if the user quits.
-func (v *View) key(s tcell.Screen, e *tcell.EventKey, paused *bool) bool {
+func (v *View) key(s tcell.Screen, e *tcell.EventKey) bool {
 	_, height := s.Size()
+	if v.typing && e.Key() != tcell.KeyCtrlC {
+		v.searchKey(e)
+		return true
+	}
 	switch e.Key() {
-	case tcell.KeyCtrlC, tcell.KeyEscape:
+	case tcell.KeyCtrlC:
 		return false
+	case tcell.KeyEscape: // back, or out
+		if v.of == nil && v.search == "" {
+			return false
+		}
+		if v.of == nil {
+			v.search = ""
+		}
+		v.show(Functions, nil)
 	case tcell.KeyTab:
 		v.Next()
 	case tcell.KeyUp:
@@ -59,7 +72,7 @@ func (v *View) key(s tcell.Screen, e *tcell.EventKey, paused *bool) bool {
 	case tcell.KeyEnd:
 		v.move(v.count())
 	case tcell.KeyEnter:
-		v.fold()
+		v.enter()
 	case tcell.KeyRune:
 		switch e.Rune() {
 		case 'q':
@@ -67,7 +80,9 @@ func (v *View) key(s tcell.Screen, e *tcell.EventKey, paused *bool) bool {
 		case 'o':
 			v.order()
 		case ' ':
-			*paused = !*paused
+			v.paused = !v.paused
+		case '/':
+			v.search, v.typing = "", true
 		case 'k':
 			v.move(-1)
 		case 'j':
@@ -75,4 +90,20 @@ func (v *View) key(s tcell.Screen, e *tcell.EventKey, paused *bool) bool {
 		}
 	}
 	return true
+}
+
+// searchKey handles a key while a search is typed.
+func (v *View) searchKey(e *tcell.EventKey) {
+	switch e.Key() {
+	case tcell.KeyRune:
+		v.search += string(e.Rune())
+	case tcell.KeyBackspace, tcell.KeyBackspace2:
+		_, size := utf8.DecodeLastRuneInString(v.search)
+		v.search = v.search[:len(v.search)-size]
+	case tcell.KeyEscape:
+		v.search, v.typing = "", false
+	case tcell.KeyEnter:
+		v.typing = false
+	}
+	v.show(v.Mode, v.of)
 }

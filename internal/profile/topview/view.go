@@ -3,12 +3,16 @@ package topview
 import (
 	"cmp"
 	"slices"
+	"strings"
 )
+
+// Frame is a function and the file that holds it.
+type Frame struct{ Name, Library string }
 
 // Stack is a call stack with its weight, the number of its samples.
 type Stack struct {
-	Frames []string // outermost first
-	Value  uint64   // in samples
+	Frames []Frame // outermost first
+	Value  uint64  // in samples
 }
 
 // Mode says what is shown.
@@ -22,13 +26,13 @@ const (
 
 // function is a line of the list of functions.
 type function struct {
-	name        string
+	Frame
 	self, total uint64 // of the samples in it, and of those whose stacks contain it
 }
 
 // node is a frame with those it called.
 type node struct {
-	name     string
+	Frame
 	total    uint64
 	children []*node // by total, descending
 }
@@ -47,8 +51,13 @@ type View struct {
 	Mode  Mode
 	Total bool // functions are ordered by total
 
+	paused    bool
+	stacks    []Stack
+	search    string          // what functions have in their names, or some function of each stack of the tree
+	typing    bool            // the search
+	of        *Frame          // the tree is of the callers of this function; nil: of all stacks
 	functions []function      // ordered as Total says
-	root      node            // without a name; its children are the outermost frames
+	root      node            // without a name; its children are the outermost frames, or the function of the callers
 	sum       uint64          // weight of all stacks
 	closed    map[string]bool // paths of the tree below which nothing is shown
 	cursor    int             // line of the list, from 0
@@ -57,53 +66,83 @@ type View struct {
 
 // Set replaces the stacks.
 func (v *View) Set(stacks []Stack) {
-	v.sum, v.root = 0, node{}
-	all := make(map[string]*function)
-	seen := make(map[string]int) // by name, the last stack that it was met in
+	v.stacks, v.sum, v.root = stacks, 0, node{}
+	all := make(map[Frame]*function)
+	seen := make(map[Frame]int) // the last stack that it was met in
 	for i, s := range stacks {
 		v.sum += s.Value
-		at := &v.root
-		for k, name := range s.Frames {
-			f := all[name]
+		for k, frame := range s.Frames {
+			f := all[frame]
 			if f == nil {
-				f = &function{name: name}
-				all[name] = f
+				f = &function{Frame: frame}
+				all[frame] = f
 			}
-			if last, met := seen[name]; !met || last != i { // a function that calls itself counts once
-				seen[name] = i
+			if last, met := seen[frame]; !met || last != i { // a function that calls itself counts once
+				seen[frame] = i
 				f.total += s.Value
 			}
 			if k == len(s.Frames)-1 {
 				f.self += s.Value
 			}
-			// The same path of callers leads to the same node: children are looked up by name.
-			at = at.child(name)
+		}
+		// The same path leads to the same node: children are looked up by name.
+		at := &v.root
+		for _, frame := range v.path(s.Frames) {
+			at = at.child(frame)
 			at.total += s.Value
 		}
 	}
 	v.functions = v.functions[:0]
 	for _, f := range all {
-		v.functions = append(v.functions, *f)
+		if v.found(f.Frame) {
+			v.functions = append(v.functions, *f)
+		}
 	}
 	v.sort()
 	v.root.sort()
 }
 
-// child returns the callee of this name, which it adds if it is missing.
-func (n *node) child(name string) *node {
+// path returns the frames of a stack as the tree has them; nil: it does not.
+func (v *View) path(frames []Frame) []Frame {
+	if v.of != nil {
+		for i := range slices.Backward(frames) {
+			if frames[i] == *v.of {
+				path := slices.Clone(frames[:i+1])
+				slices.Reverse(path)
+				return path
+			}
+		}
+		return nil
+	}
+	if !slices.ContainsFunc(frames, v.found) {
+		return nil
+	}
+	return frames
+}
+
+// found reports whether a function is searched for.
+func (v *View) found(f Frame) bool {
+	if v.search == strings.ToLower(v.search) {
+		f.Name, f.Library = strings.ToLower(f.Name), strings.ToLower(f.Library)
+	}
+	return strings.Contains(f.Name, v.search) || strings.Contains(f.Library, v.search)
+}
+
+// child returns the callee, or the caller, which it adds if it is missing.
+func (n *node) child(f Frame) *node {
 	for _, c := range n.children {
-		if c.name == name {
+		if c.Frame == f {
 			return c
 		}
 	}
-	c := &node{name: name}
+	c := &node{Frame: f}
 	n.children = append(n.children, c)
 	return c
 }
 
 // sort orders the callees at all levels, the heaviest first, those of equal weight by name.
 func (n *node) sort() {
-	slices.SortFunc(n.children, func(a, b *node) int { return cmp.Or(cmp.Compare(b.total, a.total), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(n.children, func(a, b *node) int { return cmp.Or(cmp.Compare(b.total, a.total), compare(a.Frame, b.Frame)) })
 	for _, c := range n.children {
 		c.sort()
 	}
@@ -117,8 +156,13 @@ func (v *View) sort() {
 		if v.Total {
 			x.self, x.total, y.self, y.total = x.total, x.self, y.total, y.self // the same comparison with both swapped
 		}
-		return cmp.Or(cmp.Compare(y.self, x.self), cmp.Compare(y.total, x.total), cmp.Compare(x.name, y.name))
+		return cmp.Or(cmp.Compare(y.self, x.self), cmp.Compare(y.total, x.total), compare(x.Frame, y.Frame))
 	})
+}
+
+// compare orders by name, then by library.
+func compare(a, b Frame) int {
+	return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Library, b.Library))
 }
 
 // least is the threshold for branches of the tree: below 1/least of all samples they are
@@ -133,7 +177,7 @@ func (v *View) lines() (list []line) {
 			if c.total*least < v.sum {
 				continue
 			}
-			p := path + "\n" + c.name
+			p := path + "\n" + c.Name
 			list = append(list, line{c, depth, p})
 			if !v.closed[p] {
 				// A frame with a single child has it at the same depth, so that deep stacks stay
@@ -159,9 +203,12 @@ func (v *View) count() int {
 }
 
 // Next shows the other mode.
-func (v *View) Next() {
-	v.Mode = Tree - v.Mode
-	v.cursor, v.top = 0, 0
+func (v *View) Next() { v.show(Tree-v.Mode, nil) }
+
+// show shows a mode; the tree is of a function's callers unless that is nil.
+func (v *View) show(mode Mode, of *Frame) {
+	v.Mode, v.of, v.cursor, v.top = mode, of, 0, 0
+	v.Set(v.stacks)
 }
 
 // order switches the order of functions.
@@ -173,18 +220,19 @@ func (v *View) order() {
 // move moves the cursor by so many lines.
 func (v *View) move(by int) { v.cursor = max(0, min(v.cursor+by, v.count()-1)) }
 
-// fold hides or shows what is below the cursor in the tree.
-func (v *View) fold() {
-	if v.Mode != Tree {
+// enter shows the callers of the function at the cursor, or hides or shows what is below it in the tree.
+func (v *View) enter() {
+	if v.cursor >= v.count() {
 		return
 	}
-	list := v.lines()
-	if v.cursor >= len(list) {
+	if v.Mode == Functions {
+		of := v.functions[v.cursor].Frame
+		v.show(Tree, &of)
 		return
 	}
 	if v.closed == nil {
 		v.closed = make(map[string]bool)
 	}
-	path := list[v.cursor].path
+	path := v.lines()[v.cursor].path
 	v.closed[path] = !v.closed[path]
 }
