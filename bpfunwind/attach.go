@@ -3,6 +3,7 @@
 package bpfunwind
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -23,6 +24,10 @@ const (
 	RawTracepoint             // a tracepoint without a perf event
 )
 
+// OwnFrames is how many frames of the kernel at a RawTracepoint are the program and its caller. Samples of CopyTo have them; walks
+// do not.
+const OwnFrames = 2
+
 // programType returns the type of programs for a kind.
 func (k Kind) programType() ebpf.ProgramType {
 	return [...]ebpf.ProgramType{ebpf.PerfEvent, ebpf.TracePoint, ebpf.Kprobe, ebpf.RawTracepoint}[k]
@@ -33,12 +38,16 @@ type Source struct {
 	Kind   Kind
 	ID     uint32 // of the caller's choice; in samples
 	Kernel bool   // with the kernel's frames
+	// Output has copies written by other events than that which runs the program, see CopyTo: for a RawTracepoint, and where one event
+	// runs it for all CPUs. With Others, also for processes that are not known.
+	Output, Others bool
 }
 
 // Program walks at events.
 type Program struct {
 	loaded *ebpf.Program
 	kind   Kind
+	output *ebpf.Map // events that write copies, by CPU; nil without Source.Output
 }
 
 // NewProgram loads a program. It may be attached to any number of events of its kind.
@@ -48,18 +57,40 @@ func (u *Unwinder) NewProgram(s Source) (*Program, error) {
 	}
 	p := &program{maps: u.maps, maxFrames: u.opt.MaxFrames, maxTime: u.opt.MaxTime.Nanoseconds(), copies: u.opt.Copies, source: s,
 		registers: (*program).threadRegisters}
+	var err error
+	if s.Output {
+		spec := &ebpf.MapSpec{Name: "output", Type: ebpf.PerfEventArray, MaxEntries: uint32(u.maps.cpus)}
+		if p.output, err = ebpf.NewMap(spec); err != nil {
+			return nil, explain(err)
+		}
+	}
 	loaded, err := p.load()
 	if err != nil {
+		p.output.Close()
 		return nil, err
 	}
-	return &Program{loaded, s.Kind}, nil
+	return &Program{loaded, s.Kind, p.output}, nil
+}
+
+// CopyTo has a perf event of a CPU write samples for processes without regions, and for outcomes in Options.Copies: one of
+// PERF_COUNT_SW_BPF_OUTPUT of all threads, which is enabled. It is for programs with Source.Output.
+func (p *Program) CopyTo(cpu, event int) error { return p.output.Put(uint32(cpu), uint32(event)) }
+
+// Missed returns how many events the kernel did not run the program for, because another one ran on the CPU.
+func (p *Program) Missed() (uint64, error) {
+	stats, err := p.loaded.Stats()
+	if err != nil {
+		return 0, err
+	}
+	return stats.RecursionMisses, nil
 }
 
 // Attach has a perf event run the program: not a RawTracepoint. perf writes its own sample for processes that have no regions,
 // and for outcomes in Options.Copies.
 //
 // A PerfEvent runs the program where it samples. A Tracepoint or a Probe runs it each time, also where the event's filter, threads or
-// CPU would leave it out; and what it leaves out of perf's samples is left out for everyone who watches the tracepoint.
+// CPU would leave it out; and what it leaves out of perf's samples is left out for everyone who watches the tracepoint. So a Probe is
+// attached to one event, of any CPU, with Source.Output; only its own event is affected.
 func (p *Program) Attach(event int) error {
 	err := unix.IoctlSetInt(event, unix.PERF_EVENT_IOC_SET_BPF, p.loaded.FD())
 	return explain(os.NewSyscallError("PERF_EVENT_IOC_SET_BPF", err))
@@ -75,4 +106,4 @@ func (p *Program) AttachTracepoint(name string) (io.Closer, error) {
 }
 
 // Close unloads the program once no event has it.
-func (p *Program) Close() error { return p.loaded.Close() }
+func (p *Program) Close() error { return errors.Join(p.loaded.Close(), p.output.Close()) }

@@ -9,7 +9,8 @@
 // Load makes the maps. NewProgram loads a program, which Attach gives to a perf event, and AttachTracepoint to a tracepoint.
 // Read returns the samples.
 //
-// A program walks only in processes that MapProcess or Fork has told of, and forgets a process at its exec. Times are nanoseconds of
+// A program walks only in processes that MapProcess or Fork has told of, and forgets their code at an exec; Follow has the kernel
+// note forks, for programs that leave out other processes. Times are nanoseconds of
 // CLOCK_MONOTONIC, addresses run-time ones, process numbers those of the first PID namespace.
 //
 // # Outcomes

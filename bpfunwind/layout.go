@@ -65,7 +65,13 @@ const noChunk = 1<<32 - 1
 // view says where the regions of a process are: the value of the map of processes.
 //
 //	u32 chunk, u32 offset, u32 number of regions, u32 generation
-const viewSize = 16
+//
+// Without regions samples come with copies. Without a generation there are none: the process has not begun yet.
+const (
+	viewRegions    = 8
+	viewGeneration = 12
+	viewSize       = 16
+)
 
 const (
 	chunkSize  = 1 << 20

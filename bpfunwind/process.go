@@ -82,9 +82,9 @@ func (u *Unwinder) release(o *Object) {
 }
 
 // MapProcess says which code a process has: all its mappings of objects, ascending, instead of those said before. Pcs in no mapping
-// lie in no region. The process's number is the thread group's in the first PID namespace.
+// lie in no region; without mappings samples come with copies. The process's number is the thread group's in the first PID namespace.
 //
-// At an exec the kernel forgets the process at once, and walks no more before the next call. Otherwise, between a change of the
+// At an exec the kernel forgets the mappings at once, and walks no more before the next call. Otherwise, between a change of the
 // mappings and the call samples are made with the old ones; a call with what was true before an exec is wrong until the next. So
 // samples say with which view they were made: one is good if no mapping changed between the time that the view is of and the
 // sample's.

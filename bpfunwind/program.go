@@ -18,6 +18,7 @@ type program struct {
 	maxTime   int64 // ns
 	copies    Outcomes
 	source    Source
+	output    *ebpf.Map // see Program
 	// registers emits code that fills the slots of the registers; r6 is the context.
 	registers func(p *program)
 }
@@ -45,8 +46,16 @@ func (p *program) emit() asm.Instructions {
 		asm.FnGetCurrentPidTgid.Call(), move(process, asm.R0),
 		move(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 32),
 	)
-	p.lookup(p.maps.processes.FD(), asm.R1, "copy")
-	p.add(move(asm.R9, asm.R0))
+	unknown := "copy"
+	if p.source.Output && !p.source.Others {
+		unknown = "none"
+	}
+	p.lookup(p.maps.processes.FD(), asm.R1, unknown)
+	p.add(
+		move(asm.R9, asm.R0),
+		load(asm.R1, asm.R9, viewGeneration, asm.Word), asm.JEq.Imm(asm.R1, 0, "none"),
+		load(asm.R1, asm.R9, viewRegions, asm.Word), asm.JEq.Imm(asm.R1, 0, "copy"),
+	)
 	p.acquire()
 	p.begin(process)
 	p.registers(p)
@@ -88,8 +97,24 @@ func (p *program) acquire() {
 	p.lookup(p.maps.nested.FD(), asm.R1, "copy")
 	p.add(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0))
 	p.label("copy")
-	p.add(asm.Mov.Imm(asm.R0, returnCopy), asm.Return())
+	p.copy()
+	p.label("none")
+	p.add(asm.Mov.Imm(asm.R0, returnNoCopy), asm.Return())
 	p.label("acquired")
+}
+
+// copy has perf write a sample, and returns. What the program itself gives to the output, one word, is in no sample.
+func (p *program) copy() {
+	if p.source.Output {
+		const currentCPU = 1<<32 - 1 // BPF_F_CURRENT_CPU
+		p.add(
+			asm.Mov.Imm(asm.R1, 0), store(asm.RFP, stackKey, asm.R1, asm.DWord),
+			move(asm.R1, asm.R6), asm.LoadMapPtr(asm.R2, p.output.FD()), asm.LoadImm(asm.R3, currentCPU, asm.DWord),
+			move(asm.R4, asm.RFP), asm.Add.Imm(asm.R4, stackKey), asm.Mov.Imm(asm.R5, 8),
+			asm.FnPerfEventOutput.Call(),
+		)
+	}
+	p.add(asm.Mov.Imm(asm.R0, returnCopy), asm.Return())
 }
 
 // begin fills the state. r9 is the address of the process's view.
@@ -138,7 +163,11 @@ func (p *program) threadRegisters() {
 	}
 	p.label("kernel")
 	if p.source.Kernel {
-		p.add(move(asm.R1, asm.R6), asm.Mov.Imm(asm.R3, 8*maxKernel), asm.Mov.Imm(asm.R4, 0))
+		skipped := int32(0)
+		if p.source.Kind == RawTracepoint {
+			skipped = OwnFrames
+		}
+		p.add(move(asm.R1, asm.R6), asm.Mov.Imm(asm.R3, 8*maxKernel), asm.Mov.Imm(asm.R4, skipped))
 		p.field(asm.R2, asm.R8, stateFrames)
 		p.add(
 			asm.FnGetStack.Call(),
@@ -238,8 +267,11 @@ func (p *program) release() {
 	p.add(
 		asm.Mov.Imm(asm.R1, 0), store(asm.R8, stateBusy, asm.R1, asm.DWord),
 		asm.Mov.Imm(asm.R0, int32(p.copies)), asm.RSh.Reg(asm.R0, asm.R9), asm.And.Imm(asm.R0, 1),
-		asm.Return(),
 	)
+	if p.source.Output {
+		p.add(asm.JNE.Imm(asm.R0, 0, "copy"))
+	}
+	p.add(asm.Return())
 }
 
 // load loads the program into the kernel.
@@ -249,14 +281,52 @@ func (p *program) load() (*ebpf.Program, error) {
 	return loaded, explain(err)
 }
 
-// emitForget returns a program for the tracepoint of execs: the regions of the old program count no more.
-func emitForget(processes int) asm.Instructions {
+// known stores the view of a process that is known, but has no regions: the last generation, which no regions have.
+func (a *assembler) known(base asm.Register, off int) {
+	a.add(asm.LoadImm(asm.R1, -1<<32, asm.DWord), store(base, off+viewRegions, asm.R1, asm.DWord)) // both words at once
+}
+
+// emitExec returns a program for the tracepoint of execs: the regions of the old program count no more.
+func emitExec(processes int) asm.Instructions {
+	a := &assembler{}
+	a.add(asm.FnGetCurrentPidTgid.Call(), asm.RSh.Imm(asm.R0, 32))
+	a.lookup(processes, asm.R0, "end")
+	a.known(asm.R0, 0)
+	a.label("end")
+	a.add(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	return a.list
+}
+
+// emitFork returns a program for the tracepoint of forks: children of known processes are known. Children of a thread that is followed
+// are known from their exec on. The id of a process lies at an offset in the kernel's task_struct.
+func emitFork(processes int, processID uint32) asm.Instructions {
+	const stackChild, stackView = -16, -32
 	a := &assembler{}
 	a.add(
-		asm.FnGetCurrentPidTgid.Call(), asm.RSh.Imm(asm.R0, 32), store(asm.RFP, stackKey, asm.R0, asm.Word),
-		asm.LoadMapPtr(asm.R1, processes), move(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, stackKey),
-		asm.FnMapDeleteElem.Call(),
-		asm.Mov.Imm(asm.R0, 0), asm.Return(),
+		load(asm.R6, asm.R1, 8, asm.DWord), // the child
+		asm.FnGetCurrentPidTgid.Call(), move(asm.R7, asm.R0), move(asm.R8, asm.R0), asm.RSh.Imm(asm.R8, 32),
 	)
+	a.lookup(processes, asm.R8, "thread")
+	a.add(asm.Ja.Label("known"))
+	a.label("thread")
+	a.lookup(processes, asm.R7, "end")
+	a.label("known")
+	a.add(
+		load(asm.R9, asm.R0, viewGeneration, asm.Word),
+		asm.Mov.Imm(asm.R1, 0), store(asm.RFP, stackView, asm.R1, asm.DWord), store(asm.RFP, stackView+8, asm.R1, asm.DWord),
+		asm.JEq.Imm(asm.R9, 0, "read"),
+	)
+	a.known(asm.RFP, stackView)
+	a.label("read")
+	a.add(
+		asm.Mov.Imm(asm.R1, 0), store(asm.RFP, stackChild, asm.R1, asm.DWord),
+		move(asm.R1, asm.RFP), asm.Add.Imm(asm.R1, stackChild), asm.Mov.Imm(asm.R2, 4), move(asm.R3, asm.R6), asm.Add.Imm(asm.R3, int32(processID)),
+		asm.FnProbeReadKernel.Call(), asm.JNE.Imm(asm.R0, 0, "end"),
+		load(asm.R1, asm.RFP, stackChild, asm.Word), asm.JEq.Reg(asm.R1, asm.R8, "end"), // a thread
+		asm.LoadMapPtr(asm.R1, processes), move(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, stackChild), move(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, stackView),
+		asm.Mov.Imm(asm.R4, 0), asm.FnMapUpdateElem.Call(),
+	)
+	a.label("end")
+	a.add(asm.Mov.Imm(asm.R0, 0), asm.Return())
 	return a.list
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
@@ -56,7 +57,8 @@ func (o Options) complete() (Options, error) {
 type Unwinder struct {
 	opt  Options
 	maps *maps
-	exec link.Link // the program that forgets a process at an exec
+	exec link.Link // the program that forgets the regions of a process at an exec
+	fork link.Link // the program that follows forks; nil: they are not followed
 
 	mu        sync.Mutex // for what is below
 	memory    memory
@@ -105,14 +107,52 @@ func (u *Unwinder) start() (err error) {
 	if err = u.memory.grow(); err != nil { // it waits for RCU: not once samples come
 		return err
 	}
-	spec := &ebpf.ProgramSpec{Name: "forget", Type: ebpf.RawTracepoint, Instructions: emitForget(u.maps.processes.FD()), License: license}
-	forget, err := ebpf.NewProgram(spec)
+	u.exec, err = attachRaw("sched_process_exec", emitExec(u.maps.processes.FD()))
+	return err
+}
+
+// attachRaw runs a program at a tracepoint.
+func attachRaw(tracepoint string, list asm.Instructions) (link.Link, error) {
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "follow", Type: ebpf.RawTracepoint, Instructions: list, License: license})
 	if err != nil {
-		return explain(err)
+		return nil, explain(err)
 	}
-	defer forget.Close()
-	u.exec, err = link.AttachRawTracepoint(link.RawTracepointOptions{Name: "sched_process_exec", Program: forget})
-	return explain(err)
+	defer program.Close()
+	l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint, Program: program})
+	return l, explain(err)
+}
+
+// Follow has children of known processes be known from their fork on, and what a thread forks, from its exec on: samples come with
+// copies until MapProcess or Fork tells of their code. Without it a process is known when these tell of it. 0 is no thread.
+func (u *Unwinder) Follow(thread uint32) error {
+	offset, err := processIDOffset()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrKernel, err)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.fork, err = attachRaw("sched_process_fork", emitFork(u.maps.processes.FD(), offset)); err != nil || thread == 0 {
+		return err
+	}
+	return u.maps.processes.Put(thread, make([]byte, viewSize))
+}
+
+// processIDOffset returns where the kernel's task_struct has the number of the process.
+func processIDOffset() (uint32, error) {
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return 0, err
+	}
+	var task *btf.Struct
+	if err := kernel.TypeByName("task_struct", &task); err != nil {
+		return 0, err
+	}
+	for _, m := range task.Members {
+		if m.Name == "tgid" {
+			return m.Offset.Bytes(), nil
+		}
+	}
+	return 0, errors.New("task_struct has no tgid")
 }
 
 // newMaps makes the maps but for chunks and rings.
@@ -166,8 +206,10 @@ func (u *Unwinder) Close() error {
 	defer u.mu.Unlock()
 	u.reading.Lock()
 	defer u.reading.Unlock()
-	if u.exec != nil {
-		u.exec.Close()
+	for _, l := range []link.Link{u.exec, u.fork} {
+		if l != nil {
+			l.Close()
+		}
 	}
 	if u.rings != nil {
 		u.rings.close()

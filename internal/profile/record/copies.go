@@ -33,12 +33,13 @@ func newCopies(opt *Options, op *opened, rings int) *copies {
 var dwarfRegs = [...]int{abi.RAX, abi.RBX, abi.RCX, abi.RDX, abi.RSI, abi.RDI, abi.RBP, abi.RSP, abi.RIP,
 	abi.R8, abi.R9, abi.R10, abi.R11, abi.R12, abi.R13, abi.R14, abi.R15}
 
-// begin, forked, changed, lost and close have nothing to do: all that copies need is in the records of perf.
-func (k *copies) begin() (bool, error)    { return false, nil }
-func (k *copies) forked(_, _ int32)       {}
-func (k *copies) changed(int32, *process) {}
-func (k *copies) lost() uint64            { return 0 }
-func (k *copies) close()                  {}
+// These have nothing to do: all that copies need is in the records of perf.
+func (k *copies) begin() (bool, error)          { return false, nil }
+func (k *copies) started(int32)                 {}
+func (k *copies) forked(_, _ int32)             {}
+func (k *copies) changed(int32, *process, bool) {}
+func (k *copies) lost() uint64                  { return 0 }
+func (k *copies) close()                        {}
 
 func (k *copies) wait(most time.Duration) (wait, blind time.Duration) { return most, 0 }
 

@@ -25,6 +25,8 @@ type Event struct {
 	bits   uint64 // of perf_event_attr, for modifiers
 	probe  *probe // nil: it is none
 	wide   bool   // it is a probe: it stops all processes, those too that are not recorded
+	raw    string // the name of a tracepoint where the kernel can unwind; "": it is none
+	hooked bool   // the kernel unwinds without samples of perf: see Event.hook
 	filter string // of a tracepoint: which samples are taken; "": all
 	every  uint64 // fixed period; 0: Options.Frequency
 	kernel bool   // it happens in the kernel alone
@@ -143,6 +145,9 @@ func eventByName(from *perfevent.Sources, name string) (*Event, error) {
 		if e, err = probeEvent(from, base, rest); e == nil && err == nil {
 			e = &Event{typ: unix.PERF_TYPE_TRACEPOINT, every: 1, kernel: true}
 			e.config, e.wide, err = from.Tracepoint(base, rest)
+			if !e.wide && base != "syscalls" { // those are not the kernel's, and parts of raw_syscalls
+				e.raw = rest
+			}
 		}
 	}
 	if err != nil {

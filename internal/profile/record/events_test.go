@@ -77,7 +77,7 @@ int main(void) { return _ZN2ns4calcEi(2); }
 
 	e, err := eventByName(from, "sched:sched_switch")
 	require.NoError(t, err)
-	assert.Equal(t, &Event{Name: "sched:sched_switch", typ: unix.PERF_TYPE_TRACEPOINT, config: 316, every: 1, kernel: true}, e)
+	assert.Equal(t, &Event{Name: "sched:sched_switch", typ: unix.PERF_TYPE_TRACEPOINT, config: 316, every: 1, kernel: true, raw: "sched_switch"}, e)
 	require.NoError(t, e.SetFilter("prev_pid == 1"))
 	e, err = eventByName(from, "probe_libc:malloc")
 	require.NoError(t, err)

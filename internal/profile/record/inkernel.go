@@ -5,11 +5,13 @@ package record
 import (
 	"cmp"
 	"errors"
+	"io"
 	"os"
 	"slices"
 	"time"
 
 	"github.com/ehasm/ehasm/bpfunwind"
+	"github.com/ehasm/ehasm/internal/profile/perfevent"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
 
@@ -25,6 +27,8 @@ type inKernel struct {
 	unwound  func(*sampled, *thread, *process) // is called for each walk
 	unwinder *bpfunwind.Unwinder
 	programs map[uint32]*bpfunwind.Program // by Source.ID
+	hooks    []io.Closer                   // that run programs of events that are hooked
+	follows  bool                          // the kernel follows which processes are recorded
 	tables
 	views  map[uint32]*kernelView
 	old    []uint32         // views that no process has; their samples may still be in the rings
@@ -77,9 +81,19 @@ func newInKernel(o *Options) (k *inKernel, err error) {
 		return nil, err
 	}
 	for i, e := range o.events() {
-		err = errors.Join(err, k.load(e, uint32(i)))
+		err = errors.Join(err, k.load(o, e, uint32(i)))
 	}
-	if err = errors.Join(err, k.load(o.Event, longSource)); err != nil {
+	if !o.Event.hooked {
+		err = errors.Join(err, k.load(o, o.Event, longSource))
+	}
+	if k.follows && err == nil {
+		thread := uint32(0) // none: processes that are recorded are named
+		if len(o.Target.PIDs) == 0 {
+			thread = uint32(unix.Gettid())
+		}
+		err = k.unwinder.Follow(thread)
+	}
+	if err != nil {
 		k.close()
 		return nil, err
 	}
@@ -93,9 +107,24 @@ func (k *inKernel) attach(s *Session, base *copies) error {
 	for i := range s.open.more {
 		streams[uint32(i+1)] = &s.open.more[i]
 	}
+	cpus, err := onlineCPUs()
+	if err != nil {
+		return err
+	}
 	for number, program := range k.programs {
-		for _, event := range streams[number].all {
-			if err := program.Attach(event.FD()); err != nil {
+		st := streams[number]
+		for i, event := range st.all {
+			if st.source.hooked { // one for each CPU
+				err = program.CopyTo(cpus[i], event.FD())
+			} else {
+				err = program.Attach(event.FD())
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if st.source != nil && st.source.hooked && st.source.probe != nil {
+			if err := k.hookProbe(program, st.source, cpus[0]); err != nil {
 				return err
 			}
 		}
@@ -103,6 +132,18 @@ func (k *inKernel) attach(s *Session, base *copies) error {
 	s.stacks, s.tracker.stacks = k, k
 	s.rings.polled = append(s.rings.polled, unix.PollFd{Fd: int32(k.unwinder.FD()), Events: unix.POLLIN})
 	return nil
+}
+
+// hookProbe runs a program at a probe, once each time, on all CPUs.
+func (k *inKernel) hookProbe(program *bpfunwind.Program, e *Event, cpu int) error {
+	a := &perfevent.Attr{Type: e.typ, Config: e.config, Sample: 1, Bits: unix.PerfBitDisabled}
+	e.probe.set(a)
+	event, err := perfevent.Open(a, perfevent.AllThreads, cpu)
+	if err != nil {
+		return e.explain(err)
+	}
+	k.hooks = append(k.hooks, event)
+	return program.Attach(event.FD())
 }
 
 // longSource is the source of samples that would have longer copies, see growth.
@@ -114,25 +155,46 @@ func firstNamespace() bool {
 	return err == nil && name == "pid:[4026531836]"
 }
 
-// load loads the program of an event. Tracepoints have none: what the program returns would hold for other users of the
-// tracepoint, too. Nor have probes: the program of each CPU's event would run at the hits of all CPUs.
-func (k *inKernel) load(e *Event, number uint32) error {
-	if !e.inKernel() {
-		return nil
+// load loads the program of an event, if it has one. Where perf samples the event, the program runs at samples, and what it returns
+// says whether perf writes the sample. Tracepoints and probes are hooked: what a program returns at a perf event of a tracepoint holds
+// for all who watch it, and one at a probe of each CPU's event runs at the hits of all CPUs.
+func (k *inKernel) load(o *Options, e *Event, number uint32) error {
+	source := bpfunwind.Source{ID: number, Kernel: e.bits&unix.PerfBitExcludeKernel == 0}
+	if !e.sampled() {
+		if e.raw == "" && e.probe == nil || e.filter != "" || e.every != 1 || o.Target.Cgroup != nil {
+			return nil
+		}
+		source.Kind, source.Output, source.Others = bpfunwind.RawTracepoint, true, o.Target.All
+		if e.probe != nil {
+			source.Kind = bpfunwind.Probe
+		}
 	}
-	program, err := k.unwinder.NewProgram(bpfunwind.Source{ID: number, Kernel: e.bits&unix.PerfBitExcludeKernel == 0})
-	if err == nil {
-		k.programs[number] = program
+	program, err := k.unwinder.NewProgram(source)
+	if err != nil {
+		return err
 	}
-	return err
+	if e.raw != "" {
+		l, err := program.AttachTracepoint(e.raw)
+		if err != nil { // it is not the kernel's own
+			return program.Close()
+		}
+		k.hooks = append(k.hooks, l)
+	}
+	k.programs[number] = program
+	e.hooked = source.Output
+	k.follows = k.follows || e.hooked && !o.Target.All
+	return nil
 }
 
-// inKernel reports whether stacks of an event may be unwound in the kernel.
-func (e *Event) inKernel() bool { return e.typ != unix.PERF_TYPE_TRACEPOINT && e.probe == nil }
+// sampled reports whether perf samples the event by itself, whoever else watches it.
+func (e *Event) sampled() bool { return e.typ != unix.PERF_TYPE_TRACEPOINT && e.probe == nil }
 
 func (k *inKernel) close() {
 	if k.making {
 		<-k.made
+	}
+	for _, h := range k.hooks {
+		h.Close()
 	}
 	for _, p := range k.programs {
 		p.Close()
@@ -288,7 +350,7 @@ func (k *inKernel) wait(most time.Duration) (wait, blind time.Duration) {
 	if k.busy() {
 		most = min(most, leastMap)
 	}
-	if k.came && !k.fresh {
+	if k.open.eager && k.came && !k.fresh {
 		blind = min(leastMap, most)
 	}
 	k.came, k.fresh = false, false
@@ -348,22 +410,38 @@ func (k *inKernel) forked(child, parent int32) {
 	k.views[p.view].users++
 }
 
+// started notes a process that is recorded.
+func (k *inKernel) started(pid int32) {
+	if k.follows {
+		k.unwinder.MapProcess(uint32(pid), nil) // without room for it, it is not recorded
+	}
+}
+
 // changed forgets a process.
-func (k *inKernel) changed(pid int32, p *process) {
+func (k *inKernel) changed(pid int32, p *process, ended bool) {
 	delete(k.copied, pid)
-	if p.view != 0 {
-		k.leave(p)
+	known := p.view != 0
+	k.leave(p)
+	switch {
+	case k.follows && !ended:
+		k.started(pid)
+	case k.follows || known:
 		k.unwinder.Forget(uint32(pid))
 	}
 }
 
-// lost returns how many walks had no room in the rings since the last call.
+// lost returns how many walks had no room in the rings since the last call, and for how many no program could run.
 func (k *inKernel) lost() uint64 {
 	stats, err := k.unwinder.Stats()
 	if err != nil {
 		return 0
 	}
-	n := stats.Lost - k.told
-	k.told = stats.Lost
+	all := stats.Lost
+	for _, p := range k.programs {
+		missed, _ := p.Missed()
+		all += missed
+	}
+	n := all - k.told
+	k.told = all
 	return n
 }

@@ -38,6 +38,7 @@ type opened struct {
 	more          []stream // samples at Options.More, into the same rings
 	user          bool     // the kernel must not be sampled
 	rings         int      // bytes of a CPU's, as the kernel gave them
+	eager         bool     // each sample wakes the reader
 }
 
 // newlyLost returns how many samples of each of Options.events were lost since the last call.
@@ -79,8 +80,8 @@ func (o *Options) open(user, inKernel bool) (*opened, error) {
 		}
 	}
 	op.samples.source, op.samples.attr = o.Event, o.sampleAttr(o.Event, op.user, o.Ring)
-	if inKernel && !slices.ContainsFunc(o.events(), func(e *Event) bool { return !e.inKernel() }) {
-		op.samples.attr.Wakeup = 1 // copies are rare, and tell of processes
+	if inKernel && !slices.ContainsFunc(o.events(), func(e *Event) bool { return !e.sampled() }) {
+		op.eager, op.samples.attr.Wakeup = true, 1 // copies are rare, and tell of processes
 	}
 	op.side.attr = o.sideAttr(op.user)
 	if err := op.side.open(o, cpus, sideRing); err != nil {
@@ -163,7 +164,7 @@ func (o *Options) kernelForbidden() bool {
 // for each of them and CPU. They get rings of their own, or where others are given, by CPU, use theirs.
 func (s *stream) open(o *Options, cpus []int, ring int, others ...*perfevent.Event) error {
 	tasks := []task{{id: perfevent.ThisThread}}
-	if o.Target.All || s.source != nil && s.source.wide {
+	if o.Target.All || s.source != nil && (s.source.wide || s.source.hooked) {
 		tasks = []task{{id: perfevent.AllThreads}}
 	} else if len(o.Target.PIDs) > 0 {
 		var err error

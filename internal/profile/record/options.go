@@ -111,7 +111,10 @@ func (o *Options) sampleAttr(e *Event, user bool, ring int) *perfevent.Attr {
 	if e.probe != nil {
 		e.probe.set(a)
 	}
-	if e.wide {
+	if e.hooked {
+		a.Type, a.Config, a.Ext1, a.Ext2 = unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_BPF_OUTPUT, 0, 0
+	}
+	if e.wide || e.hooked {
 		widen(a)
 	}
 	a.Sample_type |= uint64(perfdata.SampleRegsUser)

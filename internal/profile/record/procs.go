@@ -154,7 +154,7 @@ func (t *tracker) comm(r *perfdata.Comm) {
 		return
 	}
 	th.outer = outer{}
-	t.end(r.PID)
+	t.end(r.PID, false)
 	t.processes[r.PID] = &process{space: t.newSpace(), known: true, parent: t.process(r.PID).parent}
 }
 
@@ -179,7 +179,7 @@ func (t *tracker) task(r *perfdata.Task) {
 		t.readProcess(r.PPID)
 		parent.known = true
 	}
-	t.end(r.PID) // the number may have been another process's
+	t.end(r.PID, false) // the number may have been another process's
 	child := &process{Space: parent.Fork(), space: t.newSpace(), known: true, parent: r.PPID, texts: slices.Clip(parent.texts)}
 	if parent.code != nil {
 		child.code = parent.code.Fork(memoryOf(r.PID))
@@ -194,10 +194,10 @@ func memoryOf(pid int32) func(addr uint64, b []byte) int {
 	return func(addr uint64, b []byte) int { return procfs.ReadMemory(pid, addr, b) }
 }
 
-// end forgets the code of a process. A sample that comes late learns it anew.
-func (t *tracker) end(pid int32) {
+// end forgets the code of a process, which has ended, or is another program now. A sample that comes late learns it anew.
+func (t *tracker) end(pid int32, ended bool) {
 	if p := t.processes[pid]; p != nil {
-		t.stacks.changed(pid, p)
+		t.stacks.changed(pid, p, ended)
 		p.code.Close()
 	}
 }

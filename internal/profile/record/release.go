@@ -217,7 +217,7 @@ func (t *tracker) bury() {
 
 // drop forgets a thread, and the process of this number.
 func (t *tracker) drop(id int32) {
-	t.end(id)
+	t.end(id, true)
 	delete(t.threads, id)
 	delete(t.processes, id)
 }

@@ -5,6 +5,7 @@ package record
 import (
 	"slices"
 
+	"github.com/ehasm/ehasm/bpfunwind"
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
@@ -15,7 +16,8 @@ import (
 // foreign reports whether a sample is of a process that is not recorded, since a probe stops all that come there. Those
 // recorded were running at the start, or records tell that they began.
 func (s *Session) foreign(r *perfdata.Sample) bool {
-	return !s.opt.Target.All && s.opt.event(s.numbers[r.ID]).wide && s.tracker.processes[r.PID] == nil
+	e := s.opt.event(s.numbers[r.ID])
+	return !s.opt.Target.All && (e.wide || e.hooked) && s.tracker.processes[r.PID] == nil
 }
 
 // sampled is a sample of a thread with its stack.
@@ -34,6 +36,9 @@ func (s *Session) sample(r *perfdata.Sample, raw []byte, ring int) {
 		user: frameStack{cause: stackfmt.NoUserStack}}
 	s.kernelPart = chainPart(s.kernelPart[:0], r, perfdata.ModeKernel)
 	one.kernel = s.kernelPart
+	if e := s.opt.event(one.event); e.hooked && e.raw != "" {
+		one.kernel = one.kernel[min(bpfunwind.OwnFrames, len(one.kernel)):]
+	}
 	th, p := s.tracker.sampled(r.PID, r.TID)
 	counts := &s.part.counts
 	switch {

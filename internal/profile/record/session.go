@@ -125,6 +125,11 @@ func (s *Session) openEvents(user bool, k *inKernel) (err error) {
 // loadKernel returns what unwinds in the kernel, if that is wanted and possible; else nil.
 func (s *Session) loadKernel(user bool) (k *inKernel, err error) {
 	opt := &s.opt
+	defer func() {
+		for _, e := range opt.events() {
+			e.hooked = e.hooked && k != nil
+		}
+	}()
 	if opt.Unwind == Copies || opt.Tables == nil {
 		return nil, nil
 	}
@@ -182,6 +187,7 @@ func (s *Session) Start() error {
 	}
 	for _, pid := range slices.Concat(t.PIDs, t.children) {
 		s.unlearnt = append(s.unlearnt, int32(pid))
+		s.stacks.started(int32(pid))
 	}
 	if t.All {
 		var err error

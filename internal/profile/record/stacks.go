@@ -23,9 +23,11 @@ type stacks interface {
 	// end ends a round, which handled what was before limit.
 	end(limit uint64) error
 
-	// forked and changed tell of processes. A process has changed if it executes a program, or its number is given back.
+	// started, forked and changed tell of processes: one was there at the start, or was forked; the number of one means another
+	// program now, or nothing.
+	started(pid int32)
 	forked(child, parent int32)
-	changed(pid int32, p *process)
+	changed(pid int32, p *process, ended bool)
 	// release forgets objects.
 	release(are func(*unwind.Object) bool)
 
