@@ -8,6 +8,7 @@ import (
 
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/elfout"
+	"github.com/ehasm/ehasm/internal/analysis/check"
 	"github.com/ehasm/ehasm/internal/analysis/sites"
 	"github.com/ehasm/ehasm/internal/analysis/synth"
 	"github.com/ehasm/ehasm/prove"
@@ -58,7 +59,7 @@ type Table struct {
 // NewTable makes the table of an object: the rows of its FDEs, and of its code if asked for. Of target, Mapped and Strict
 // count.
 func NewTable(ctx context.Context, object *dwarfcfa.Object, opt Options, target Target) (*Table, error) {
-	rows, err := synth.Of(object, synth.Options{Mode: opt.Synth})
+	rows, err := synth.Of(object, synth.Options{Mode: opt.Synth, Wrong: check.WrongRows})
 	if err = firstError(ctx, err); err != nil {
 		return nil, err
 	}

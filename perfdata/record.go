@@ -139,6 +139,11 @@ type KSymbol struct {
 	Name     []byte
 }
 
+// Code returns the symbol's range, its name, and whether the code was removed.
+func (k *KSymbol) Code() (start, end uint64, name string, removed bool) {
+	return k.Addr, k.Addr + uint64(k.Len), string(k.Name), k.SymFlags&1 != 0
+}
+
 // Cgroup is PERF_RECORD_CGROUP: the path of a control group, from its hierarchy's root.
 type Cgroup struct {
 	Header

@@ -150,7 +150,7 @@ func (k *checker) check(in checkInput) (inspect.Checked, error) {
 		return inspect.Checked{Report: &check.Report{}}, nil
 	}
 	res := inspect.Checked{File: in.name, Lines: map[uint64][]check.Line{}}
-	run := check.Options{Workers: k.opt.workers, ABI: k.opt.abi, Progress: func(int, int) { k.c.advanceBy(16) }}
+	run := check.Options{Workers: k.opt.workers, ABI: k.opt.abi, Progress: k.c.advanceBy}
 	if k.opt.verbose {
 		run.Listing = func(_ int, lines []check.Line) {
 			if len(lines) > 0 {

@@ -221,7 +221,7 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 	}
 	// The output is no more readable than the recording.
 	perm := permLike(output.PermText, opt.input)
-	ctx, stop := output.Guard(ctx, opt.output)
+	ctx, stop := host.Guard(ctx, opt.output)
 	defer stop()
 	out, err := output.New(opt.output, perm, c.out)
 	if err != nil {

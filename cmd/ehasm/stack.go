@@ -273,7 +273,7 @@ func (opt *stackOptions) takeCrash(fs *pflag.FlagSet, args []string) (err error)
 // runStack runs the verb with checked options and returns the exit status.
 func runStack(ctx context.Context, opt *stackOptions, c *console) int {
 	// Without --watch, an interruption leaves the output unwritten.
-	guard, saved := output.Guard, func(ctx context.Context) context.Context { return ctx }
+	guard, saved := host.Guard, func(ctx context.Context) context.Context { return ctx }
 	if opt.Watch > 0 { // an interruption ends the watch, and what was seen is written
 		guard = func(ctx context.Context, _ string) (context.Context, context.CancelFunc) {
 			return host.InterruptContext(ctx)

@@ -107,7 +107,7 @@ func declareSynth(fs *pflag.FlagSet, standard string) func() (synth.Mode, error)
 // synthesise is the verb.
 func synthesise(path string, opt *synthOptions, c *console) int {
 	c.newBar(-1, "reading code", progressbar.OptionSetItsString("functions"))
-	r, err := inspect.MakeRows(path, synth.Options{Mode: opt.mode, Workers: opt.jobs, Progress: func(int, int) { c.advanceBy(16) }})
+	r, err := inspect.MakeRows(path, synth.Options{Mode: opt.mode, Workers: opt.jobs, Progress: c.advanceBy})
 	c.stopBar()
 	if err != nil {
 		c.fail(path, err)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/analysis/check"
 	"github.com/ehasm/ehasm/internal/analysis/relocatable"
 	"github.com/ehasm/ehasm/internal/analysis/synth"
 	"github.com/ehasm/ehasm/internal/files/find"
@@ -45,6 +46,7 @@ func MakeRows(path string, opt synth.Options) (*Made, error) {
 	if err != nil {
 		return nil, err
 	}
+	opt.Wrong = check.WrongRows
 	m.Rows, err = synth.Of(object, opt)
 	return m, err
 }

@@ -46,7 +46,7 @@ func (s *Subject) fix(p *codeflow.Program, i int, from *Fix) (patch Patch) {
 	if sym, ok := s.Image.Symbol(fn.Lo); ok {
 		patch.Name = sym.Name
 	}
-	if fde := s.fdes[i]; uint64(fde.Start) != fn.Lo || uint64(fde.End) != fn.Hi {
+	if fde := s.FDEs[i]; uint64(fde.Start) != fn.Lo || uint64(fde.End) != fn.Hi {
 		patch.Err = errors.New("another function begins inside it")
 		return patch
 	}

@@ -15,7 +15,7 @@ import (
 // Options are options of Run.
 type Options struct {
 	Workers  int // 0: one per processor
-	Progress func(done, all int)
+	Progress func(more int)
 	// Only limits the findings to the function that holds this address; 0: all.
 	Only uint64
 	// ABI says that each function restores the registers that the psABI has it keep: none has a private calling convention.
@@ -91,14 +91,10 @@ func (s *Subject) Run(opt Options) *Report {
 		numbers
 		*details
 	}, len(s.Functions))
-	var progress func(done, all int)
-	if opt.Progress != nil {
-		progress = opt.Progress
-	}
 	p := codeflow.New(s.Image, s.Functions, codeflow.Options{
 		Begin:    func() codeflow.Beginner { return s.newRows() },
 		Workers:  opt.Workers,
-		Progress: progress,
+		Progress: opt.Progress,
 	})
 	p.Run(func(i int, r *codeflow.Result) {
 		w := r.Beginner().(*rows)
@@ -110,7 +106,7 @@ func (s *Subject) Run(opt Options) *Report {
 			parts[i].details = &d
 		}
 	})
-	rep := &Report{NotJudged: map[string]int{}, Notes: map[string]int{}, LostFDEs: s.unread, OutsideFDEs: s.outside}
+	rep := &Report{NotJudged: map[string]int{}, Notes: map[string]int{}, LostFDEs: s.Unread, OutsideFDEs: s.Outside}
 	var saving [16]int // by register: functions whose rows save it
 	for i := range parts {
 		q := &parts[i]
@@ -191,7 +187,7 @@ func (c *function) reason(why string, n int) {
 func (c *function) compare() {
 	c.rows.load(c.i)
 	switch {
-	case c.r.Func().Signal && c.s.fdes[c.i].CIE.Signal:
+	case c.r.Func().Signal && c.s.FDEs[c.i].CIE.Signal:
 		c.unjudged(ReasonSignal)
 		return
 	case c.r.Func().Signal:

@@ -8,12 +8,6 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// badLSDA is a language-specific data area that can't be read.
-type badLSDA struct {
-	fde *dwarfcfa.FDE
-	err error
-}
-
 // whole finds what is wrong with .eh_frame as a whole: what libgcc, which searches .eh_frame_hdr, does not find, or finds in
 // place of what gdb does, which walks .eh_frame.
 func (s *Subject) whole(rep *Report) {
@@ -22,29 +16,29 @@ func (s *Subject) whole(rep *Report) {
 		s.name(&f, hi)
 		rep.Findings = append(rep.Findings, f)
 	}
-	for _, b := range s.lsdas {
-		if !errors.Is(b.err, dwarfcfa.ErrUnsupported) {
-			add(KindLSDA, SeverityError, uint64(b.fde.Start), uint64(b.fde.End), errors.Unwrap(b.err).Error(), "an area")
+	for _, b := range s.LSDAs {
+		if !errors.Is(b.Err, dwarfcfa.ErrUnsupported) {
+			add(KindLSDA, SeverityError, uint64(b.FDE.Start), uint64(b.FDE.End), errors.Unwrap(b.Err).Error(), "an area")
 		}
 	}
-	if s.frame == nil || s.frame.Hdr() == nil {
+	if s.Frame == nil || s.Frame.Hdr() == nil {
 		return
 	}
-	hdr, section := s.frame.Hdr(), uint64(s.frame.Addr)
-	if n := s.frame.Rewritten(); n > 0 {
+	hdr, section := s.Frame.Hdr(), uint64(s.Frame.Addr)
+	if n := s.Frame.Rewritten(); n > 0 {
 		add(KindLoader, SeverityNote, section, section, fmt.Sprintf("%d pointers are written by the loader", n), "as in the file")
 	}
-	if s.behind > 0 && hdr.Searched {
-		add(KindTerminator, SeverityNote, section+s.behind, section+s.behind, "a terminator", "an entry")
+	if s.Behind > 0 && hdr.Searched {
+		add(KindTerminator, SeverityNote, section+s.Behind, section+s.Behind, "a terminator", "an entry")
 	}
 	s.header(hdr, add)
 	search := searcher{s: s, fdes: map[uint64]*dwarfcfa.FDE{}}
-	for i, fde := range s.fdes {
-		if !s.first(i) || fde.Section() != s.frame {
+	for i, fde := range s.FDEs {
+		if !s.first(i) || fde.Section() != s.Frame {
 			continue
 		}
 		if !hdr.Searched { // libgcc walks .eh_frame up to the terminator
-			if s.behind > 0 && fde.Offset > s.behind {
+			if s.Behind > 0 && fde.Offset > s.Behind {
 				add(KindHidden, SeverityError, uint64(fde.Start), uint64(fde.End), "no FDE", "an FDE")
 			}
 			continue
@@ -71,10 +65,10 @@ const maxSearched = 1 << 24
 
 // find returns the FDE that libgcc finds for a pc, nil for none.
 func (q *searcher) find(pc dwarfcfa.Addr) *dwarfcfa.FDE {
-	start, offset, _ := q.s.frame.Found(pc)
+	start, offset, _ := q.s.Frame.Found(pc)
 	f, ok := q.fdes[offset]
 	if !ok {
-		f = q.s.frame.FDEAt(offset)
+		f = q.s.Frame.FDEAt(offset)
 		q.fdes[offset] = f
 	}
 	if f != nil && start <= pc && pc-start < f.End-f.Start {
@@ -85,7 +79,7 @@ func (q *searcher) find(pc dwarfcfa.Addr) *dwarfcfa.FDE {
 
 // owns reports whether libgcc finds the FDE for a pc.
 func (q *searcher) owns(fde *dwarfcfa.FDE, pc dwarfcfa.Addr) bool {
-	start, offset, ok := q.s.frame.Found(pc)
+	start, offset, ok := q.s.Frame.Found(pc)
 	return ok && offset == fde.Offset && start <= pc && pc-start < fde.End-fde.Start
 }
 
@@ -113,26 +107,26 @@ func (q *searcher) lost(fde *dwarfcfa.FDE) iter.Seq2[dwarfcfa.Addr, dwarfcfa.Add
 
 // header compares the table of .eh_frame_hdr with .eh_frame.
 func (s *Subject) header(hdr *dwarfcfa.Hdr, add func(kind Kind, severity Severity, lo, hi uint64, is, says string)) {
-	section := uint64(s.frame.Addr)
-	if hdr.EHFrame != s.frame.Addr {
+	section := uint64(s.Frame.Addr)
+	if hdr.EHFrame != s.Frame.Addr {
 		add(KindHeader, SeverityNote, section, section, ".eh_frame is at "+hex(section), "it is at "+hex(uint64(hdr.EHFrame)))
 	}
 	if hdr.Says > hdr.Pairs && hdr.Searched {
 		add(KindHeader, SeverityError, section, section, fmt.Sprintf("there is room for %d entries", hdr.Pairs), fmt.Sprintf("%d", hdr.Says))
 	}
 	for i, k := 0, 0; i < hdr.Pairs; i++ {
-		start, offset := s.frame.Pair(i)
-		for k < len(s.fdes) && s.fdes[k].Start < start {
+		start, offset := s.Frame.Pair(i)
+		for k < len(s.FDEs) && s.FDEs[k].Start < start {
 			k++
 		}
-		if k < len(s.fdes) && s.fdes[k].Start == start && s.fdes[k].Offset == offset {
+		if k < len(s.FDEs) && s.FDEs[k].Start == start && s.FDEs[k].Offset == offset {
 			continue
 		}
-		switch fde := s.frame.FDEAt(offset); {
+		switch fde := s.Frame.FDEAt(offset); {
 		case fde == nil:
 			end := start
 			if i+1 < hdr.Pairs {
-				end, _ = s.frame.Pair(i + 1)
+				end, _ = s.Frame.Pair(i + 1)
 			}
 			add(KindHeader, SeverityError, uint64(start), uint64(max(start, end)), "no FDE is at "+hex(section+offset), "the FDE of "+hex(uint64(start)))
 		case fde.Start != start:

@@ -51,9 +51,8 @@ type Options struct {
 	Begin func() Beginner
 	// Workers bounds the goroutines; 0 means one per processor.
 	Workers int
-	// Progress, if not nil, is called from time to time, also concurrently, with the number of functions done in this
-	// step.
-	Progress func(done, all int)
+	// Progress, if not nil, is called with how many more functions a step has seen, also concurrently.
+	Progress func(more int)
 }
 
 // Beginner returns the states at addresses to which no flow leads. One worker uses
@@ -165,7 +164,7 @@ func (p *Program) each(list []int, do func(f *flow, i int)) {
 					do(f, i)
 				}
 				if p.opt.Progress != nil {
-					p.opt.Progress(min(at+step, n), n)
+					p.opt.Progress(min(step, n-at))
 				}
 			}
 		})

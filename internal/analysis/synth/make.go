@@ -14,10 +14,12 @@ import (
 // Options says for which code rows are made.
 type Options struct {
 	Mode Mode
+	// Wrong returns where the rows of an object's FDEs are wrong, such as check.WrongRows: for Mode Wrong.
+	Wrong func(d *codeflow.Described, workers int, progress func(more int)) []dwarfcfa.Range
 	// Workers bounds the goroutines; 0 means one per processor.
 	Workers int
 	// Progress, if not nil, is called from time to time, also concurrently.
-	Progress func(done, all int)
+	Progress func(more int)
 }
 
 // Result holds the rows made for an object and what they cover.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/analysis/check"
 )
 
 // assembled links assembly into a shared object.
@@ -158,7 +159,7 @@ good:	.cfi_startproc
 `)
 	names := map[Mode][]string{}
 	for _, m := range []Mode{Off, Missing, Wrong, All} {
-		r, err := Of(o, Options{Mode: m})
+		r, err := Of(o, Options{Mode: m, Wrong: check.WrongRows})
 		require.NoError(t, err)
 		for i := range r.Functions {
 			names[m] = append(names[m], r.Functions[i].Name)

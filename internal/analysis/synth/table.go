@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
-	"github.com/ehasm/ehasm/internal/analysis/check"
 	"github.com/ehasm/ehasm/internal/analysis/codeflow"
 )
 
@@ -18,7 +17,7 @@ type Mode uint8
 const (
 	Off     Mode = iota
 	Missing      // code that no FDE covers
-	Wrong        // and instructions at which check proves the file's row wrong
+	Wrong        // and instructions in Options.Wrong
 	All          // all code: the file's own rows do not count
 )
 
@@ -41,20 +40,17 @@ func Of(o *dwarfcfa.Object, opt Options) (*Result, error) {
 	if opt.Mode == Off {
 		return &Result{}, nil
 	}
-	subject, err := check.Open(o.Name(), o.File(), o.FileSize())
-	switch {
-	case errors.Is(err, dwarfcfa.ErrNoUnwindInfo):
-		img, err := codeflow.NewImage(o.File())
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", dwarfcfa.PrintableName(o.Name()), err)
-		}
-		return makeRest(o, img, nil, opt), nil
-	case err != nil:
+	sections, err := o.Sections(dwarfcfa.SourceAuto)
+	if err != nil && !errors.Is(err, dwarfcfa.ErrNoUnwindInfo) {
 		return nil, err
 	}
-	r := makeRest(o, subject.Image, subject.Functions, opt)
-	if opt.Mode == Wrong {
-		r.keepWrong(subject.Functions, subject.Run(check.Options{Workers: opt.Workers, Progress: opt.Progress}))
+	d, err := codeflow.Describe(o, sections)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dwarfcfa.PrintableName(o.Name()), err)
+	}
+	r := makeRest(o, d.Image, d.Functions, opt)
+	if opt.Mode == Wrong && len(d.FDEs) > 0 {
+		r.keepWrong(d.Functions, opt.Wrong(d, opt.Workers, opt.Progress))
 	}
 	return r, nil
 }
@@ -88,22 +84,9 @@ func sorted(a, b []codeflow.Function) []codeflow.Function {
 	return all
 }
 
-// keepWrong keeps, of the rows for code that FDEs cover, those at instructions with a
-// finding.
-func (r *Result) keepWrong(described []codeflow.Function, rep *check.Report) {
-	r.Replace = nil
-	for i := range rep.Findings {
-		f := &rep.Findings[i]
-		switch f.Kind {
-		case check.KindCFA, check.KindSaved, check.KindClobbered, check.KindReturn:
-		default:
-			continue // there is no row to replace
-		}
-		if f.Class != check.ClassContext && !f.Assumed && f.End > f.PC {
-			r.Replace = append(r.Replace, dwarfcfa.Range{Start: dwarfcfa.Addr(f.PC), End: dwarfcfa.Addr(f.End)})
-		}
-	}
-	r.Replace = joined(r.Replace)
+// keepWrong keeps, of the rows for code that FDEs cover, those in ranges in which the file's are wrong.
+func (r *Result) keepWrong(described []codeflow.Function, wrong []dwarfcfa.Range) {
+	r.Replace = joined(wrong)
 	for _, x := range r.Replace {
 		r.Wanted += uint64(x.End - x.Start)
 	}

@@ -27,7 +27,18 @@ func InterruptContext(ctx context.Context) (context.Context, context.CancelFunc)
 	return until(ctx, Repeated)
 }
 
-// until is Context with another time for repeated signals.
+// Guard returns a context that ends with the signals that would end the process, if
+// output.New makes a temporary file for path, which must then be removed. Otherwise
+// the signals do end the process.
+func Guard(ctx context.Context, path string) (context.Context, context.CancelFunc) {
+	st, err := os.Stat(path)
+	if path == "" || path == "-" || err == nil && !st.Mode().IsRegular() {
+		return ctx, func() {}
+	}
+	return InterruptContext(ctx)
+}
+
+// until is InterruptContext with another time for repeated signals.
 func until(ctx context.Context, repeated time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)

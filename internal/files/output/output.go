@@ -11,8 +11,6 @@ import (
 	"slices"
 	"sync"
 	"syscall"
-
-	"github.com/ehasm/ehasm/internal/files/host"
 )
 
 // Output is the output of a verb: standard output, or the file that -o
@@ -78,7 +76,7 @@ func (o *Output) Failed() bool {
 // File returns the file; nil: standard output.
 func (o *Output) File() *File { return o.file }
 
-// Run calls work. If ctx, made by Guard, ends first, Run abandons the output and
+// Run calls work. If ctx, of host.Guard, ends first, Run abandons the output and
 // returns false while work is still running: it may be waiting for a pipe.
 func (o *Output) Run(ctx context.Context, work func()) bool {
 	if o.file == nil || o.file.InPlace() { // no temporary file, nothing to remove
@@ -105,17 +103,6 @@ func (o *Output) Finish() error {
 		return nil
 	}
 	return o.file.Commit()
-}
-
-// Guard returns a context that ends with the signals that would end the process, if
-// New makes a temporary file for path, which must then be removed. Otherwise
-// the signals do end the process.
-func Guard(ctx context.Context, path string) (context.Context, context.CancelFunc) {
-	st, err := os.Stat(path)
-	if path == "" || path == "-" || err == nil && !st.Mode().IsRegular() {
-		return ctx, func() {}
-	}
-	return host.InterruptContext(ctx)
 }
 
 // Writable returns an error if no file can be made or written at a path.

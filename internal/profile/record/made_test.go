@@ -5,8 +5,6 @@ package record
 import (
 	"testing"
 
-	"github.com/ehasm/ehasm/perfdata"
-
 	"github.com/stretchr/testify/assert"
 )
 
@@ -20,11 +18,11 @@ func TestMadeKernelCode(t *testing.T) {
 		return pcs
 	}
 	assert.Equal(t, []uint64{made + 0x10, kernel}, at(), "nothing is known")
-	s.kernelCode.Apply(&perfdata.KSymbol{Addr: made, Len: 64, Name: []byte("first")})
+	s.kernelCode.Apply(made, made+64, "first", false)
 	first := at()
-	s.kernelCode.Apply(&perfdata.KSymbol{Addr: made, Len: 64, SymFlags: 1, Name: []byte("first")})
+	s.kernelCode.Apply(made, made+64, "first", true)
 	assert.Equal(t, []uint64{made + 0x10, kernel}, at(), "it is gone")
-	s.kernelCode.Apply(&perfdata.KSymbol{Addr: made, Len: 32, Name: []byte("second")})
+	s.kernelCode.Apply(made, made+32, "second", false)
 	second := at()
 	p := &Profile{Made: s.part.made}
 	for name, pcs := range map[string][]uint64{"first": first, "second": second} {

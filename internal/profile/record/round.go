@@ -120,7 +120,7 @@ func (s *Session) handle(ring int, raw []byte) {
 		return
 	}
 	if r, ok := rec.(*perfdata.KSymbol); ok { // without those of before, a reader would ask kallsyms for none
-		s.kernelCode.Apply(r)
+		s.kernelCode.Apply(r.Code())
 		return
 	}
 	if w := s.opt.Raw; w != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ehasm/ehasm/bpfunwind"
 	"github.com/ehasm/ehasm/internal/builder"
+	"github.com/ehasm/ehasm/internal/debuginfo/prototypes"
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
@@ -126,6 +127,7 @@ func (r *run) patience() time.Duration {
 // nameOptions says where names come from.
 func (r *run) nameOptions() symbolize.Options {
 	names := r.opt.Output.Names
+	names.Prototypes = prototypes.NewKernel(prototypes.KernelDir)
 	names.Kallsyms, names.HostKernel, names.Places, names.DebugDirs = "/proc/kallsyms", true, r.places, unwind.DefaultDebugDirs()
 	if r.opt.Run.Cache {
 		names.KernelCopy = builder.KernelCopy(os.Getenv)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/debuginfo/prototypes"
 	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
@@ -46,6 +47,7 @@ type runner struct {
 
 // newRunner returns a runner for a recording, with the information of its header.
 func newRunner(r *perfdata.Reader, objects *unwind.Objects, opt Options) *runner {
+	opt.Names.Prototypes = prototypes.NewKernel(prototypes.KernelDir)
 	run := &runner{opt: opt, reader: r, procs: unwind.NewProcesses(), objects: objects,
 		names: symbolize.New(opt.Names), events: make(map[*perfdata.Event]*stackfmt.Event),
 		made:    madeCode{of: make(map[int32]*jit.Code), limits: jit.NewFileLimits(mostDumps)},
@@ -271,7 +273,7 @@ func (run *runner) follow(rec perfdata.Record) {
 			run.opt.Names.Places.SeeIf(r.PID, r.PIDs, r.Mounts)
 		}
 	case *perfdata.KSymbol:
-		run.kernelCode.Apply(r)
+		run.kernelCode.Apply(r.Code())
 	case *perfdata.Cgroup:
 		run.labeler.groups[r.Number] = string(r.Path)
 	case *perfdata.Lost:

@@ -8,8 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ehasm/ehasm/internal/profile/symbolize"
-
+	"github.com/ehasm/ehasm/internal/debuginfo/prototypes"
 	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -94,7 +93,7 @@ func TestKernelSignatures(t *testing.T) {
 	opt.Names.Signatures, opt.Names.HostKernel = true, true
 	got, _ := r.run(t, opt)
 	want := ";vfs_read(struct file *file, char *buf, size_t count, loff_t *pos)_[k] "
-	if symbolize.New(symbolize.Options{Signatures: true}).KernelTypes("") == nil {
+	if prototypes.NewKernel(prototypes.KernelDir).Parameters("", "vfs_read") == "" {
 		want = ";vfs_read_[k] "
 	}
 	assert.Contains(t, got, want)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/internal/debuginfo/debuginfod"
+	"github.com/ehasm/ehasm/internal/debuginfo/prototypes"
 	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
@@ -101,6 +102,7 @@ func (r *run) open(ctx context.Context, live bool, vdso func() ([]byte, error)) 
 	s := &source{stop: stop}
 	opt := unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), VDSO: vdso}
 	names := r.Names
+	names.Prototypes = prototypes.NewKernel(prototypes.KernelDir)
 	names.Places, names.DebugDirs = jit.NewPlaces(live, "/tmp"), opt.DebugDirs
 	if fetch := r.Fetch; fetch != nil {
 		opt.Fetch = func(id []byte) (string, error) { return fetch(id, debuginfod.Executable) }

@@ -5,7 +5,6 @@ import (
 	"sort"
 
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
-	"github.com/ehasm/ehasm/perfdata"
 )
 
 // KernelCode holds the symbols of code that the kernel makes at run time, such as BPF programs, at one moment of the recording.
@@ -18,11 +17,9 @@ type KernelCode struct {
 // mostKernelCode is how many pieces of such code are known at a time.
 const mostKernelCode = 1 << 13
 
-// Apply takes a record: code comes or goes.
-func (k *KernelCode) Apply(r *perfdata.KSymbol) {
-	const removed = 1
+// Apply takes what a record says: code in [start, end) comes or is removed.
+func (k *KernelCode) Apply(start, end uint64, name string, removed bool) {
 	k.Seen = true
-	start, end := r.Addr, r.Addr+uint64(r.Len)
 	if end <= start {
 		return
 	}
@@ -30,11 +27,11 @@ func (k *KernelCode) Apply(r *perfdata.KSymbol) {
 		k.list, k.shared = slices.Clone(k.list), false
 	}
 	k.list = slices.DeleteFunc(k.list, func(s *symbols.Symbol) bool { return s.Start < end && start < s.End })
-	if r.SymFlags&removed != 0 || len(k.list) >= mostKernelCode {
+	if removed || len(k.list) >= mostKernelCode {
 		return
 	}
 	i := sort.Search(len(k.list), func(i int) bool { return k.list[i].Start >= end })
-	k.list = slices.Insert(k.list, i, &symbols.Symbol{Start: start, End: end, Name: string(r.Name)})
+	k.list = slices.Insert(k.list, i, &symbols.Symbol{Start: start, End: end, Name: name})
 }
 
 // Now returns the symbols of this moment, which do not change.

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"weak"
 
-	"github.com/ehasm/ehasm/internal/debuginfo/prototypes"
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 	"github.com/ehasm/ehasm/internal/frame"
 	"github.com/ehasm/ehasm/internal/rows/jit"
@@ -21,14 +20,15 @@ import (
 
 // Options says where names come from.
 type Options struct {
-	Addresses  bool   // no names, but of the objects: frames of files have the offset in the file
-	Mangled    bool   // do not demangle names
-	Inline     bool   // also name inlined functions
-	Lines      bool   // add source files and lines to frames
-	Signatures bool   // add parameters to functions
-	Kallsyms   string // path; empty: kernel frames get no names
-	HostKernel bool   // Kallsyms is of this machine's kernel: perf's copy, below DebugDirs, goes before it
-	KernelCopy string // with HostKernel: file for a copy of Kallsyms, used until the next boot; empty: none
+	Addresses  bool       // no names, but of the objects: frames of files have the offset in the file
+	Mangled    bool       // do not demangle names
+	Inline     bool       // also name inlined functions
+	Lines      bool       // add source files and lines to frames
+	Signatures bool       // add parameters to functions
+	Prototypes Prototypes // more of them than DWARF and names have; may be nil
+	Kallsyms   string     // path; empty: kernel frames get no names
+	HostKernel bool       // Kallsyms is of this machine's kernel: perf's copy, below DebugDirs, goes before it
+	KernelCopy string     // with HostKernel: file for a copy of Kallsyms, used until the next boot; empty: none
 	// KernelNotes has the build-id of this machine's kernel: /sys/kernel/notes. With HostKernel; empty: not known.
 	KernelNotes string
 	// Places says where the names of code made at run time are; nil: they are not looked for.
@@ -54,16 +54,14 @@ type Namer struct {
 	jit     map[int32]*once[jitMap]                     // names of code made at run time, by PID
 	jitLeft *symbols.Budget                             // of all in jit
 	debug   map[*unwind.Object]*once[*debugInfo]
-	types   map[*unwind.Object]*once[*prototypes.Table] // from BTF
-	plain   map[string]string                           // demangled
-	errs    []error                                     // why names were not available, for Close
-	hits    map[*unwind.Object]Hits                     // of the caches that were given up
+	types   map[*unwind.Object]*once[func(string) string] // see prototypes
+	plain   map[string]string                             // demangled
+	errs    []error                                       // why names were not available, for Close
+	hits    map[*unwind.Object]Hits                       // of the caches that were given up
 	// unfetched holds the objects whose debug files could not be fetched and
 	// that were reported.
 	unfetched map[*unwind.Object]bool
 	running   KernelID // not changed once kernelTable is called
-	// kernelTypes are those of the running kernel.
-	kernelTypes *prototypes.Kernel
 
 	background sync.WaitGroup // reads symbols while eh_elfs are compiled
 }
@@ -71,8 +69,8 @@ type Namer struct {
 // New returns a Namer.
 func New(opt Options) *Namer {
 	return &Namer{opt: opt, objects: make(map[weak.Pointer[unwind.Object]]*tableEntry), jit: make(map[int32]*once[jitMap]),
-		debug: make(map[*unwind.Object]*once[*debugInfo]), plain: make(map[string]string), unfetched: make(map[*unwind.Object]bool),
-		types: make(map[*unwind.Object]*once[*prototypes.Table]), kernelTypes: prototypes.NewKernel(prototypes.KernelDir)}
+		debug: make(map[*unwind.Object]*once[*debugInfo]), types: make(map[*unwind.Object]*once[func(string) string]),
+		plain: make(map[string]string), unfetched: make(map[*unwind.Object]bool)}
 }
 
 // warn keeps an error for Close.
@@ -414,8 +412,10 @@ func (n *Namer) Symbols(o *unwind.Object) int {
 func (n *Namer) Close() []error {
 	n.background.Wait()
 	n.closeDebugInfo()
-	if err := n.kernelTypes.Err(); err != nil {
-		n.errs = append(n.errs, fmt.Errorf("kernel functions have no parameters: %w", err))
+	if n.opt.Prototypes != nil {
+		if err := n.opt.Prototypes.Err(); err != nil {
+			n.errs = append(n.errs, fmt.Errorf("kernel functions have no parameters: %w", err))
+		}
 	}
 	n.kern.value.Close()
 	return n.errs
