@@ -155,6 +155,9 @@ func (r *ring) drain(sample *Sample, f func(*Sample)) error {
 	return nil
 }
 
+// contextMax is the least of the markers in call chains: PERF_CONTEXT_MAX of include/uapi/linux/perf_event.h.
+const contextMax = ^uint64(4095 - 1)
+
 // decode reads a sample, whose frames stay in b.
 func (s *Sample) decode(b []byte) error {
 	if len(b) < headerSize {
@@ -174,6 +177,9 @@ func (s *Sample) decode(b []byte) error {
 	if all > 0 {
 		frames := unsafe.Slice((*uint64)(unsafe.Pointer(&b[headerSize])), all) // samples are aligned to 8 bytes
 		s.Kernel, s.User = frames[:kernel:kernel], frames[kernel:]
+		for len(s.Kernel) > 0 && s.Kernel[0] >= contextMax { // an event with call chains has its own, with the marker
+			s.Kernel = s.Kernel[1:]
+		}
 	}
 	return nil
 }

@@ -134,15 +134,12 @@ func (s *Sample) appendChained(dst, raw []byte) (b []byte, nrAt, after int) {
 		dst = le.AppendUint64(dst, 0)
 		// The caller unwinds the user part itself, if there is something to unwind.
 		lacking := t&SampleStackUser != 0 && len(s.Stack) > 0 && s.UserRegs.ABI != ABINone
-		user := false
-		// Kernel entries stay; entries of user code would stand there twice.
+		// Kernel entries stay; entries of user code, which come last, would stand there twice.
 		for _, ip := range s.Callchain {
-			if ip >= ContextMax {
-				user = ip == ContextUser
+			if lacking && ip == ContextUser {
+				break
 			}
-			if !user || !lacking {
-				dst = le.AppendUint64(dst, ip)
-			}
+			dst = le.AppendUint64(dst, ip)
 		}
 		le.PutUint64(dst[at+nrAt:], uint64(len(dst)-at-nrAt-8)/8)
 		after = len(dst) - at

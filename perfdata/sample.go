@@ -2,6 +2,7 @@ package perfdata
 
 import (
 	"fmt"
+	"iter"
 	"math/bits"
 )
 
@@ -16,16 +17,27 @@ const (
 	ContextMax          = ^uint64(4095 - 1)
 )
 
-// ContextMode returns the mode of the addresses that follow an entry of a call chain, and whether the entry is such a
-// marker at all. The mode is ModeUnknown after markers other than those of the kernel and of user code.
-func ContextMode(entry uint64) (mode CPUMode, marker bool) {
-	switch {
-	case entry == ContextKernel:
-		return ModeKernel, true
-	case entry == ContextUser:
-		return ModeUser, true
+// Chain yields the addresses of a call chain with their modes, without the markers between them. mode is that of addresses
+// before the first marker; behind a marker other than those of the kernel and of user code it is ModeUnknown. The user's part is
+// the last one: the kernel reads it by frame pointers, so words of user memory that look like markers are none.
+func Chain(chain []uint64, mode CPUMode) iter.Seq2[CPUMode, uint64] {
+	return func(yield func(CPUMode, uint64) bool) {
+		last := false
+		for _, entry := range chain {
+			switch {
+			case last || entry < ContextMax:
+				if !yield(mode, entry) {
+					return
+				}
+			case entry == ContextKernel:
+				mode = ModeKernel
+			case entry == ContextUser:
+				mode, last = ModeUser, true
+			default:
+				mode = ModeUnknown
+			}
+		}
 	}
-	return ModeUnknown, entry >= ContextMax
 }
 
 // ABI says which registers a sample has: enum perf_sample_regs_abi.

@@ -33,4 +33,8 @@ func TestChainPart(t *testing.T) {
 	assert.Equal(t, []uint64{7, 8}, chainPart(nil, both, perfdata.ModeUser))
 	assert.Equal(t, []uint64{1 << 63}, chainPart(nil, both, perfdata.ModeKernel))
 	assert.Empty(t, chainPart(nil, &perfdata.Sample{Callchain: kernel}, perfdata.ModeUser))
+	// Words of user memory that frame pointers led to.
+	forged := &perfdata.Sample{Callchain: []uint64{perfdata.ContextUser, 7, perfdata.ContextKernel, 8}}
+	assert.Empty(t, chainPart(nil, forged, perfdata.ModeKernel))
+	assert.Equal(t, []uint64{7, perfdata.ContextKernel, 8}, chainPart(nil, forged, perfdata.ModeUser))
 }

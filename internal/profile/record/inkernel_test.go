@@ -108,6 +108,25 @@ func TestInKernel(t *testing.T) {
 	assert.GreaterOrEqual(t, right, enough)
 }
 
+// TestInKernelCalls: the kernel's part of a stack that the kernel has unwound is addresses alone.
+func TestInKernelCalls(t *testing.T) {
+	opt := kernelOptions(t)
+	if opt == nil {
+		return
+	}
+	p := recordInKernel(t, *opt, "true; dd if=/dev/zero of=/dev/null bs=1k")
+	calls := 0
+	for i := range p.Stacks {
+		for _, f := range p.Table.Frames(nil, &p.Stacks[i]) {
+			if f.Kernel {
+				assert.Less(t, f.PC, perfdata.ContextMax)
+				calls++
+			}
+		}
+	}
+	assert.NotZero(t, calls)
+}
+
 // TestInKernelCached: where tables are cached, all stacks of a program that begins are whole from its third sample on, however deep.
 func TestInKernelCached(t *testing.T) {
 	opt := kernelOptions(t)

@@ -162,11 +162,8 @@ func (s *Session) count(one Sample) {
 
 // chainPart appends those addresses of a sample's call chain that are of a mode.
 func chainPart(list []uint64, r *perfdata.Sample, of perfdata.CPUMode) []uint64 {
-	mode := r.Mode()
-	for _, ip := range r.Callchain {
-		if next, marker := perfdata.ContextMode(ip); marker {
-			mode = next
-		} else if mode == of {
+	for mode, ip := range perfdata.Chain(r.Callchain, r.Mode()) {
+		if mode == of {
 			list = append(list, ip)
 		}
 	}

@@ -61,12 +61,8 @@ func (w *worker) addChains(b *batch) {
 
 // countChain counts the frames of a sample as collect does.
 func (w *worker) countChain(s *sample) {
-	mode := s.mode
-	for _, ip := range s.chain {
-		next, marker := perfdata.ContextMode(ip)
+	for mode := range perfdata.Chain(s.chain, s.mode) {
 		switch {
-		case marker:
-			mode = next
 		case mode == perfdata.ModeKernel:
 			w.kernelFrames++
 		case mode == perfdata.ModeUser && s.abi == perfdata.ABINone:

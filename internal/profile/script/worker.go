@@ -99,13 +99,8 @@ func (w *worker) leaf(s *sample) *frame.Frame {
 func (w *worker) collect(s *sample) {
 	w.stack = w.stack[:0] // no walk yet
 	w.end = stackfmt.NoUserStack
-	mode := s.mode
 	taken := 0
-	for _, ip := range s.chain {
-		if next, marker := perfdata.ContextMode(ip); marker {
-			mode = next
-			continue
-		}
+	for mode, ip := range perfdata.Chain(s.chain, s.mode) {
 		if taken++; taken > w.run.opt.MaxChain { // counts only addresses, as perf does
 			break
 		}
