@@ -76,7 +76,6 @@ struct ehu_walk {
     uint32_t depth;
     uint32_t flags;
     uint32_t kept_valid;
-    uint16_t hint[2];
     uint64_t kept[16];
     struct {
         uint64_t low, size, shift;

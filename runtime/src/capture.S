@@ -13,7 +13,8 @@ ehu_backtrace: /* (void **pcs, size_t n) */
 	.cfi_adjust_cfa_offset 152
 	save	%rsp, 152
 	mov	%rsp, %rdx
-	call	ehu_backtrace_regs_
+	xor	%ecx, %ecx
+	call	ehu_backtrace_end_
 	add	$152, %rsp
 	.cfi_adjust_cfa_offset -152
 	ret
@@ -30,6 +31,6 @@ ehu_cursor_init: /* (ehu_cursor_t *): the registers come first in it */
 	.cfi_endproc
 	.size	ehu_cursor_init, .-ehu_cursor_init
 
-	.hidden	ehu_backtrace_regs_
+	.hidden	ehu_backtrace_end_
 	.hidden	ehu_cursor_start_
 	.section .note.GNU-stack, "", @progbits

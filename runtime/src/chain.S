@@ -7,7 +7,7 @@
  * size_t ehu_chain_(eh_elf_regs_t *, const eh_elf_memory_t *, const struct ehu_object *, uint64_t *pcs, size_t max,
  *                   const struct ehu_table *)
  *
- * rbx points to the table's cache of objects, r12 and r13 to the start and end of its objects, r14 to the object that the walk is in; r15 is the outermost return address of a makecontext. Eh_elfs preserve them.
+ * r12 points to the table, r14 to the object that the walk is in. Eh_elfs preserve them.
  */
 	.text
 	.globl	ehu_chain_
@@ -16,46 +16,27 @@
 ehu_chain_:
 	.cfi_startproc
 	endbr64
-	push	%rbx
-	.cfi_adjust_cfa_offset 8
-	.cfi_rel_offset rbx, 0
 	push	%r12
 	.cfi_adjust_cfa_offset 8
 	.cfi_rel_offset r12, 0
-	push	%r13
-	.cfi_adjust_cfa_offset 8
-	.cfi_rel_offset r13, 0
 	push	%r14
 	.cfi_adjust_cfa_offset 8
 	.cfi_rel_offset r14, 0
-	push	%r15
+	sub	$8, %rsp
 	.cfi_adjust_cfa_offset 8
-	.cfi_rel_offset r15, 0
 	mov	%rdx, %r14
-	mov	TABLE_OBJECT(%r9), %r12
-	mov	TABLE_N(%r9), %r13
-	shl	$OBJECT_SHIFT, %r13
-	add	%r12, %r13
-	lea	TABLE_CACHE(%r9), %rbx
-	mov	ehu_context_start_(%rip), %r15
+	mov	%r9, %r12
 	mov	OBJECT_BIAS(%r14), %rdx
 	lea	ehu_chain_next(%rip), %r9
 	call	*OBJECT_CHAIN(%r14)
-	pop	%r15
+	add	$8, %rsp
 	.cfi_adjust_cfa_offset -8
-	.cfi_restore r15
 	pop	%r14
 	.cfi_adjust_cfa_offset -8
 	.cfi_restore r14
-	pop	%r13
-	.cfi_adjust_cfa_offset -8
-	.cfi_restore r13
 	pop	%r12
 	.cfi_adjust_cfa_offset -8
 	.cfi_restore r12
-	pop	%rbx
-	.cfi_adjust_cfa_offset -8
-	.cfi_restore rbx
 	ret
 	.size	ehu_chain_, .-ehu_chain_
 
@@ -67,14 +48,13 @@ ehu_chain_next:
 	.cfi_def_cfa rsp, CHAIN_CFA
 	.cfi_offset rbp, -16
 	.cfi_undefined r14
-	cmp	%r15, %rax
+	cmp	ehu_context_start_(%rip), %rax
 	je	4f
 	mov	%rax, %rsi
 	shr	$PAGE_BITS, %rsi
 	and	$(CACHED_PAGES - 1), %esi
-	lea	(%rbx,%rsi,4), %rsi
-	mov	(%rsi), %edi /* of an object, from the first */
-	add	%r12, %rdi
+	mov	TABLE_CACHE(%r12,%rsi,4), %edi /* of an object, from the first */
+	add	TABLE_OBJECT(%r12), %rdi
 	cmp	OBJECT_LOW(%rdi), %rax
 	jbe	1f
 	cmp	OBJECT_HIGH(%rdi), %rax
@@ -94,10 +74,9 @@ ehu_chain_next:
 	.cfi_adjust_cfa_offset 8
 	push	%rdx
 	.cfi_adjust_cfa_offset 8
-	mov	%r12, %rdi
-	mov	%r13, %rcx
-	sub	%r12, %rcx
-	shr	$OBJECT_SHIFT, %rcx
+	mov	TABLE_OBJECT(%r12), %rdi
+	mov	TABLE_N(%r12), %rcx
+	test	%rcx, %rcx
 	jz	3f
 2:	mov	%rcx, %rdx
 	shr	$1, %rdx
@@ -109,18 +88,21 @@ ehu_chain_next:
 	dec	%rcx
 5:	shr	$1, %rcx
 	jnz	2b
-3:	pop	%rdx
+3:	mov	TABLE_N(%r12), %rdx
+	shl	$OBJECT_SHIFT, %rdx
+	add	TABLE_OBJECT(%r12), %rdx
+	cmp	%rdx, %rdi
+	pop	%rdx
 	.cfi_adjust_cfa_offset -8
 	pop	%rcx
 	.cfi_adjust_cfa_offset -8
-	cmp	%r13, %rdi
 	jae	4f
 	cmp	OBJECT_LOW(%rdi), %rax
 	jbe	4f
 	/* Threads may store at the same time: each value is a correct one. */
-	sub	%r12, %rdi
-	mov	%edi, (%rsi)
-	add	%r12, %rdi
+	sub	TABLE_OBJECT(%r12), %rdi
+	mov	%edi, TABLE_CACHE(%r12,%rsi,4)
+	add	TABLE_OBJECT(%r12), %rdi
 	jmp	0b
 4:	xor	%esi, %esi
 	jmp	*%r10

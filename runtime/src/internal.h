@@ -202,6 +202,19 @@ static inline const struct ehu_object *ehu_find_(const struct ehu_table *t, uint
     return &t->object[low - 1];
 }
 
+/* ehu_object_of_ does the same with the table's cache. Threads may store at the same time: each value is a correct one. */
+static inline const struct ehu_object *ehu_object_of_(const struct ehu_table *t, uint64_t pc)
+{
+    uint32_t *cached = (uint32_t *)(uintptr_t)&t->cache[(pc >> PAGE_BITS) % CACHED_PAGES];
+    const struct ehu_object *o = (const void *)((const char *)t->object + __atomic_load_n(cached, __ATOMIC_RELAXED));
+    if (pc - o->low < o->high - o->low)
+        return o;
+    o = ehu_find_(t, pc);
+    if (o)
+        __atomic_store_n(cached, (uint32_t)((const char *)o - (const char *)t->object), __ATOMIC_RELAXED);
+    return o;
+}
+
 /*
  * A walk is counted while it uses a table, so that the refresher knows when a replaced table
  * has no reader left. Threads are spread over slots, each with its own cache line; sharing
@@ -263,9 +276,10 @@ static inline struct ehu_reading ehu_enter_(uint64_t walks)
     uint64_t thread = ehu_thread_pointer_();
     struct ehu_slot *s = &ehu_slots_[thread * 0x9e3779b97f4a7c15u >> 58];
     bool own = ehu_owns_(s, thread);
+    _Atomic uint64_t *counts = own ? s->own : s->count;
     for (;;) {
         uintptr_t current = atomic_load(&ehu_current_);
-        _Atomic uint64_t *count = own ? &s->own[current % NUM_COLUMNS] : &s->count[current % NUM_COLUMNS];
+        _Atomic uint64_t *count = &counts[current % NUM_COLUMNS];
         atomic_fetch_add(count, 1 + walks);
         if (atomic_load(&ehu_current_) == current)
             return (struct ehu_reading){ehu_table_of_(current), count, own ? thread : 0};
@@ -310,7 +324,6 @@ const struct ehu_object *ehu_code_at_(struct ehu_walk *c, const struct ehu_table
 
 void ehu_stack_init_(void);
 extern uint64_t ehu_context_start_; /* return address of a makecontext's function: the outermost frame */
-bool ehu_window_(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags);
 bool ehu_answers_(void); /* whether the kernel says what memory can be read */
 /*
  * From ehu_be_quiet_ on, a walk makes no system call, and ehu_up_to_date_ those that dlopen makes: a sandbox may forbid all others. The caller lets one
@@ -328,6 +341,37 @@ enum {
     EHU_ONLY_TABLES = 1 << 3,  /* guess no step, and do not look for code in no object */
     EHU_DESCENTS_SHIFT = 16 /* from this bit on: how many steps led down */
 };
+
+/*
+ * The part of the thread's own stack that is known to be readable, and a range
+ * below its end that is known not to belong to it. A handler may interrupt a
+ * change: hi is 0 while lo is being written, and a reader checks hi before and
+ * after.
+ */
+struct ehu_own_stack {
+    volatile uint64_t lo, hi;
+    volatile uint64_t not_lo, not_hi;
+};
+extern __thread struct ehu_own_stack ehu_own_stack_ __attribute__((tls_model("initial-exec")));
+
+bool ehu_feel_out_(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags);
+
+/*
+ * ehu_window_ makes the window of the stack that holds rsp: from the red zone up.
+ * It returns false if there is none. If the stack overflowed, the window begins
+ * above rsp.
+ */
+static inline bool ehu_window_(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags)
+{
+    uint64_t hi = ehu_own_stack_.hi, lo = ehu_own_stack_.lo, from = rsp - RED_ZONE;
+    *flags &= ~(uint32_t)EHU_OTHER_STACK;
+    if (hi != ehu_own_stack_.hi || rsp >= hi || from < lo || from > rsp)
+        return ehu_feel_out_(rsp, mem, flags);
+    mem->lo = from;
+    mem->size = hi - from;
+    mem->bytes = (const void *)(uintptr_t)from;
+    return true;
+}
 
 /* ------------------------------------------------------------------------------ stats.c */
 
@@ -389,12 +433,11 @@ static inline bool ehu_hand_out_(ehu_cursor_t *c)
     return true;
 }
 
-size_t ehu_backtrace_regs_(void **pcs, size_t n, const eh_elf_regs_t *regs); /* called by capture.S */
 struct ehu_end {
     int status; /* why the last step was not taken; 0: the array is full */
     bool guessed;
 };
-size_t ehu_backtrace_end_(void **pcs, size_t n, const eh_elf_regs_t *regs, struct ehu_end *end);
+size_t ehu_backtrace_end_(void **pcs, size_t n, const eh_elf_regs_t *regs, struct ehu_end *end); /* called by capture.S */
 void ehu_cursor_start_(ehu_cursor_t *cursor);                                /* called by capture.S */
 
 /* The result of a walk by tables alone. */

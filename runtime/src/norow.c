@@ -208,8 +208,11 @@ size_t ehu_without_row_(struct ehu_walk *c, const struct ehu_table *t, const str
     uint8_t code[CODE];
     uint64_t rsp = r->reg[EH_ELF_RSP];
     size_t k = 0;
-    if (!(in_window(&c->memory, rsp, 1) || ehu_window_(rsp, &c->memory, &c->flags)))
+    if (!(in_window(&c->memory, rsp, 1) || ehu_window_(rsp, &c->memory, &c->flags))) {
+        if (o && o->walk)
+            r->status = EH_ELF_UNREADABLE;
         return 0;
+    }
     /* Do not ask the kernel for each frame of an object without an eh_elf, nor about code
        made at run time. */
     bool loaded = (uintptr_t)o - (uintptr_t)t->object < t->n * sizeof *o, eh_elf = o && o->eh_elf;

@@ -54,22 +54,13 @@ void ehu_be_quiet_(void)
     atomic_store(&asking, NOT_AT_ALL);
 }
 
-/*
- * The part of the thread's own stack that is known to be readable, and a range
- * below its end that is known not to belong to it. A handler may interrupt a
- * change: hi is 0 while lo is being written, and a reader checks hi before and
- * after.
- */
-static __thread struct {
-    volatile uint64_t lo, hi;
-    volatile uint64_t not_lo, not_hi;
-} own __attribute__((tls_model("initial-exec")));
+__thread struct ehu_own_stack ehu_own_stack_ __attribute__((tls_model("initial-exec")));
 
 static void set_own(uint64_t lo, uint64_t hi)
 {
-    own.hi = 0;
-    own.lo = lo;
-    own.hi = hi;
+    ehu_own_stack_.hi = 0;
+    ehu_own_stack_.lo = lo;
+    ehu_own_stack_.hi = hi;
 }
 
 /* by_sigprocmask reports whether 8 bytes, or those up to the end of the page, can be read. */
@@ -234,37 +225,37 @@ static bool above_here(uint64_t rsp)
     if (rsp < here || rsp >= end)
         return false;
     uint64_t lo = here & ~(uint64_t)(PAGE - 1);
-    if (own.hi != end || lo < own.lo)
+    if (ehu_own_stack_.hi != end || lo < ehu_own_stack_.lo)
         set_own(lo, end);
     return true;
 }
 
-/* feel_out finds a window, and asks the kernel if necessary. */
-static bool feel_out(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags)
+/* ehu_feel_out_ finds a window, and asks the kernel if necessary. */
+bool ehu_feel_out_(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags)
 {
     if (rsp < 2 * PAGE || rsp >= (uint64_t)1 << 47)
         return false;
     if (above_here(rsp))
-        return set_window(mem, own.lo, rsp, own.hi);
+        return set_window(mem, ehu_own_stack_.lo, rsp, ehu_own_stack_.hi);
     uint64_t end = own_end(rsp), lo = ehu_answers_() ? lowest_readable(rsp) : 0;
     if (lo == 0)
         return false;
-    if (end != 0 && end == own.hi && rsp < end) {
-        uint64_t known = own.lo;
+    if (end != 0 && end == ehu_own_stack_.hi && rsp < end) {
+        uint64_t known = ehu_own_stack_.lo;
         if (lo >= known || readable_until(lo, known) == known) { /* deeper than before */
             if (lo < known)
                 set_own(lo, end);
             return set_window(mem, lo, rsp, end);
         }
-    } else if (end != 0 && !(rsp >= own.not_lo && rsp < own.not_hi)) {
+    } else if (end != 0 && !(rsp >= ehu_own_stack_.not_lo && rsp < ehu_own_stack_.not_hi)) {
         uint64_t last = end & ~(uint64_t)(PAGE - 1); /* the page of the thread pointer is in use */
         uint64_t until = readable_until(lo, last);
         if (until >= last) {
             set_own(lo, end);
             return set_window(mem, lo, rsp, end);
         }
-        own.not_lo = lo;
-        own.not_hi = until;
+        ehu_own_stack_.not_lo = lo;
+        ehu_own_stack_.not_hi = until;
     }
     ehu_count_(COUNT_OTHER_STACKS);
     uint64_t until = readable_until(lo, lo + (atomic_load(&asking) == BY_READV ? CHUNK : AHEAD) * PAGE);
@@ -272,20 +263,6 @@ static bool feel_out(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags)
         return false; /* the other side of a gap */
     *flags |= EHU_OTHER_STACK;
     return set_window(mem, lo, rsp, until);
-}
-
-/*
- * ehu_window_ makes the window of the stack that holds rsp: from the red zone up.
- * It returns false if there is none. If the stack overflowed, the window begins
- * above rsp.
- */
-bool ehu_window_(uint64_t rsp, eh_elf_memory_t *mem, uint32_t *flags)
-{
-    *flags &= ~(uint32_t)EHU_OTHER_STACK;
-    uint64_t hi = own.hi, lo = own.lo;
-    if (hi == own.hi && rsp < hi && lo <= rsp - RED_ZONE && rsp >= RED_ZONE)
-        return set_window(mem, lo, rsp, hi);
-    return feel_out(rsp, mem, flags);
 }
 
 uint64_t ehu_context_start_;

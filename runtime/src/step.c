@@ -51,24 +51,6 @@ static inline void restore(eh_elf_regs_t *r, const struct saved *s)
     *last_of(r) = s->last;
 }
 
-static inline bool holds(const struct ehu_object *o, uint64_t pc) { return pc - o->low < o->high - o->low; }
-
-/* object_of finds the object of a pc in the cursor's cache, or by a search. */
-static inline const struct ehu_object *object_of(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc)
-{
-    uint16_t first = c->hint[0], second = c->hint[1];
-    if (first < t->n && holds(&t->object[first], pc))
-        return &t->object[first];
-    c->hint[0] = second;
-    c->hint[1] = first;
-    if (second < t->n && holds(&t->object[second], pc))
-        return &t->object[second];
-    const struct ehu_object *o = ehu_find_(t, pc);
-    if (o)
-        c->hint[0] = (uint16_t)(o - t->object);
-    return o;
-}
-
 /*
  * plain_step takes the common step: by a row, between two called frames, in known objects, with a
  * known window. Otherwise it leaves the cursor unchanged for ehu_run_one_, which handles all
@@ -80,14 +62,14 @@ __attribute__((always_inline)) static inline bool plain_step(struct ehu_walk *c,
     uint64_t rsp = r->reg[EH_ELF_RSP], rip = r->reg[EH_ELF_RIP], exact = r->exact, pc;
     if (r->valid & CALLER_SAVED || rip == ehu_context_start_ || rsp - c->memory.lo >= c->memory.size)
         return false;
-    const struct ehu_object *o = object_of(c, t, rip - !exact);
+    const struct ehu_object *o = ehu_object_of_(t, rip - !exact);
     if (!o || !o->walk)
         return false;
     struct saved before;
     save(&before, r);
     if (o->walk(r, &c->memory, o->bias, &pc, 1) == 1) {
         uint64_t to = r->reg[EH_ELF_RSP];
-        if (!r->exact && to >= rsp && to - rsp >= 8 * (1 - exact) && (holds(o, pc - 1) || object_of(c, t, pc - 1)))
+        if (!r->exact && to >= rsp && to - rsp >= 8 * (1 - exact) && ehu_object_of_(t, pc - 1))
             return true;
     }
     restore(r, &before);
@@ -127,7 +109,7 @@ __attribute__((noinline)) static bool ahead(ehu_cursor_t *c, const struct ehu_ta
         return false;
     if (rsp - c->walk.memory.lo >= c->walk.memory.size && !ehu_window_(rsp, &c->walk.memory, &c->walk.flags))
         return false;
-    const struct ehu_object *o = object_of(&c->walk, t, rip - 1);
+    const struct ehu_object *o = ehu_object_of_(t, rip - 1);
     if (!o || !o->walk)
         return false;
     struct saved before;

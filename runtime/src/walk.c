@@ -83,18 +83,23 @@ static size_t without_row(struct ehu_walk *c, const struct ehu_table *t, const s
 }
 
 /*
- * beyond_window takes a step for which the window is too small: the stack may be
- * longer than its known part, or an expression reads other memory.
+ * beyond_window takes a step for which the window is too small: the frame is on another
+ * stack, the stack may be longer than its known part, or an expression reads other memory.
  */
 static size_t beyond_window(struct ehu_walk *c, const struct ehu_object *o, uint64_t *pcs)
 {
-    uint64_t end = c->memory.lo + c->memory.size;
+    uint64_t end = c->memory.lo + c->memory.size, rsp = c->regs.reg[EH_ELF_RSP];
+    bool outside = !in_window(&c->memory, rsp);
     eh_elf_regs_t before = c->regs;
-    if (c->flags & EHU_OTHER_STACK && ehu_window_(c->regs.reg[EH_ELF_RSP], &c->memory, &c->flags) &&
-        c->memory.lo + c->memory.size > end) {
-        size_t k = one_step(c, o, pcs, &before);
-        if (k == 1 || c->regs.status != EH_ELF_UNREADABLE)
-            return k;
+    if (outside || c->flags & EHU_OTHER_STACK) {
+        bool known = ehu_window_(rsp, &c->memory, &c->flags);
+        if (outside && !known)
+            return 0;
+        if (outside || (known && c->memory.lo + c->memory.size > end)) {
+            size_t k = one_step(c, o, pcs, &before);
+            if (k == 1 || c->regs.status != EH_ELF_UNREADABLE)
+                return k;
+        }
     }
     c->memory.read = ehu_probe_word_;
     size_t k = one_step(c, o, pcs, &before);
@@ -102,66 +107,39 @@ static size_t beyond_window(struct ehu_walk *c, const struct ehu_object *o, uint
     return k;
 }
 
-/* has_window sets the window to the frame's if necessary, and reports whether it could. */
-static bool has_window(struct ehu_walk *c)
-{
-    uint64_t rsp = c->regs.reg[EH_ELF_RSP];
-    if (in_window(&c->memory, rsp) || ehu_window_(rsp, &c->memory, &c->flags))
-        return true;
-    c->regs.status = EH_ELF_UNREADABLE;
-    return false;
-}
-
 /*
  * steps takes up to max steps from an object; the status is the last step's. If the
  * CFA did not rise over them, the registers are lost and the status is EHU_NOT_RISING:
  * the stack is corrupt, or a signal frame is among them.
  */
-static size_t steps(struct ehu_walk *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pcs, size_t max)
+static inline size_t steps(struct ehu_walk *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pcs, size_t max)
 {
-    if (!has_window(c))
-        return 0;
     uint64_t rsp = c->regs.reg[EH_ELF_RSP], exact = c->regs.exact;
     if (max > RUN)
         max = RUN;
     size_t k = o->chain ? ehu_chain_(&c->regs, &c->memory, o, pcs, max, t) : o->walk(&c->regs, &c->memory, o->bias, pcs, max);
     if (k == 0)
         return c->regs.status == EH_ELF_UNREADABLE ? beyond_window(c, o, pcs) : 0;
-    if (!rose(rsp, exact, &c->regs, k)) {
-        c->regs.status = EHU_NOT_RISING;
-        return 0;
-    }
-    raise_floor(c);
-    return k;
+    if (rose(rsp, exact, &c->regs, k))
+        return k;
+    c->regs.status = EHU_NOT_RISING;
+    return 0;
 }
 
-/*
- * find is ehu_find_ for a walk, which usually stays in an object or alternates
- * between two. The cursor has their places in some table, perhaps not this one.
- */
-static const struct ehu_object *find(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc)
+/* code_at describes the code in no object that holds pc in *code; see object_at. */
+__attribute__((noinline)) static const struct ehu_object *code_at(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code)
 {
-    uint16_t first = c->hint[0], second = c->hint[1];
-    if (first < t->n && pc - t->object[first].low < t->object[first].high - t->object[first].low)
-        return &t->object[first];
-    c->hint[1] = first;
-    c->hint[0] = second;
-    if (second < t->n && pc - t->object[second].low < t->object[second].high - t->object[second].low)
-        return &t->object[second];
-    const struct ehu_object *o = ehu_find_(t, pc);
-    if (o)
-        c->hint[0] = (uint16_t)(o - t->object);
-    return o;
+    return pc == (uint64_t)-1 || c->flags & EHU_ONLY_TABLES ? NULL : ehu_code_at_(c, t, pc, code);
 }
 
 /*
  * object_at finds the object that holds pc, or the code in no object, which it describes
  * in *code. It is null if pc leads to no code that is known.
  */
-static const struct ehu_object *object_at(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code)
+static inline const struct ehu_object *object_at(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code)
 {
-    const struct ehu_object *o = find(c, t, pc);
-    return o || pc == (uint64_t)-1 || c->flags & EHU_ONLY_TABLES ? o : ehu_code_at_(c, t, pc, code);
+    const struct ehu_object *o = ehu_object_of_(t, pc);
+    return o ? o : code_at(c, t, pc, code);
 }
 
 bool ehu_is_code_(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc)
@@ -245,7 +223,7 @@ size_t ehu_run_one_(struct ehu_walk *c, const struct ehu_table *t)
     size_t k = 0;
     keep(c);
     c->regs.status = EH_ELF_NO_INFO;
-    if (o && o->walk && has_window(c)) {
+    if (o && o->walk) {
         k = one_step(c, o, NULL, &before);
         if (k == 0 && c->regs.status == EH_ELF_UNREADABLE)
             k = beyond_window(c, o, NULL);
@@ -268,9 +246,9 @@ size_t ehu_run_one_(struct ehu_walk *c, const struct ehu_table *t)
 
 /*
  * run takes up to max steps, as many as possible with each call of an eh_elf. The
- * status is the reason why it stopped, or 0 if it took all.
+ * status is the reason why it stopped, or 0 if it took all. A call of it would take 25 instructions of each walk.
  */
-static size_t run(struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
+__attribute__((always_inline)) static inline size_t run(struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
 {
     struct ehu_object code;
     const struct ehu_object *o = object_at(c, t, pc_of(&c->regs), &code);
@@ -290,7 +268,8 @@ static size_t run(struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs, 
         if (k == 0)
             return n;
         n += k;
-        int status = c->regs.status;
+        if (c->regs.status == EH_ELF_OUTERMOST) /* by a row of an object */
+            return n;
         o = object_at(c, t, pc_of(&c->regs), &code);
         if (!o) {
             /* libc's eh_elf does not stop at the start of a context that began in libc */
@@ -299,22 +278,40 @@ static size_t run(struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs, 
             c->regs.status = outermost ? EH_ELF_OUTERMOST : EHU_NO_OBJECT;
             return n - 1;
         }
-        if (status == EH_ELF_OUTERMOST)
-            return n;
+        raise_floor(c);
     }
     c->regs.status = EH_ELF_OK;
     return n;
 }
 
-/* begin resets the walk except for its registers. */
-static void begin(struct ehu_walk *c)
+/* copy copies registers, a caller's in the words in which save.h has just written them: a load across two stores waits for both. */
+static inline void copy(eh_elf_regs_t *to, const eh_elf_regs_t *from)
 {
+    if (from->valid & CALLER_SAVED) {
+        *to = *from;
+        return;
+    }
+    to->reg[EH_ELF_RBX] = from->reg[EH_ELF_RBX];
+    to->reg[EH_ELF_RBP] = from->reg[EH_ELF_RBP];
+    to->reg[EH_ELF_RSP] = from->reg[EH_ELF_RSP];
+    for (int i = EH_ELF_R12; i <= EH_ELF_RIP; i++)
+        to->reg[i] = from->reg[i];
+    to->valid = from->valid;
+    to->exact = from->exact;
+    to->status = from->status;
+}
+
+/* begin resets the walk except for its registers. */
+static inline void begin(struct ehu_walk *c, uint32_t flags)
+{
+    uint64_t rsp = c->regs.reg[EH_ELF_RSP];
     memset(&c->memory, 0, sizeof c->memory);
     c->depth = 0;
-    c->flags = 0;
+    c->flags = flags;
     c->kept_valid = 0;
-    c->hint[0] = c->hint[1] = 0;
     memset(c->code, 0, sizeof c->code);
+    if (!ehu_window_(rsp, &c->memory, &c->flags) && !c->regs.exact) /* of the unknown stack of a caller, the rest of the page below rsp */
+        c->memory = (eh_elf_memory_t){.bytes = (const void *)(uintptr_t)rsp, .lo = rsp, .size = -rsp % PAGE};
 }
 
 /* by_steps walks again from the start, with the checks and records of single steps. */
@@ -326,62 +323,60 @@ static size_t by_steps(struct ehu_walk *c, const struct ehu_table *t, uint64_t *
     return n;
 }
 
-static size_t backtrace(struct ehu_walk *c, void **pcs, size_t n)
+typedef size_t walk_fn(struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs, size_t max);
+
+/* on goes on with a walk of n steps to its end, without an array for the pcs. It returns the number of all steps. */
+__attribute__((noinline)) static size_t on(walk_fn *how, struct ehu_walk *c, const struct ehu_table *t, size_t n)
 {
-    if (n == 0)
-        return 0;
-    eh_elf_regs_t start = c->regs;
+    uint64_t part[RUN];
+    while (c->regs.status == EH_ELF_OK && n < EHU_MAX_DEPTH)
+        n += how(c, t, part, RUN);
+    return n;
+}
+
+/* again takes a walk from *start by single steps. */
+__attribute__((noinline)) static size_t again(struct ehu_walk *c, const struct ehu_table *t, const eh_elf_regs_t *start, uint64_t *pcs, size_t max, bool to_end)
+{
+    c->regs = *start;
+    begin(c, c->flags & EHU_ONLY_TABLES);
+    size_t k = by_steps(c, t, pcs, max);
+    return to_end ? on(by_steps, c, t, k) : k;
+}
+
+/* walk takes up to max steps from *start, and with to_end those to the end, without their pcs. It returns the number of all. */
+__attribute__((always_inline)) static inline size_t walk(struct ehu_walk *c, const eh_elf_regs_t *start, uint32_t flags, uint64_t *pcs, size_t max,
+                                                         bool to_end)
+{
     struct ehu_reading reading = ehu_enter_(ONE_WALK);
     const struct ehu_table *t = reading.table;
-    pcs[0] = (void *)(uintptr_t)c->regs.reg[EH_ELF_RIP];
     size_t k = 0;
+    copy(&c->regs, start);
+    begin(c, flags);
     if (t) {
-        uint64_t *to = (uint64_t *)(void *)(pcs + 1);
-        k = run(c, t, to, n - 1);
-        if (c->regs.status == EH_ELF_BAD_REGISTER || c->regs.status == EHU_NOT_RISING) {
-            c->regs = start;
-            begin(c);
-            k = by_steps(c, t, to, n - 1);
-        }
+        k = run(c, t, pcs, max);
+        if (to_end)
+            k = on(run, c, t, k);
+        if (c->regs.status == EH_ELF_BAD_REGISTER || c->regs.status == EHU_NOT_RISING)
+            k = again(c, t, start, pcs, max, to_end);
     } else {
         c->regs.status = EH_ELF_NO_INFO;
     }
     ehu_leave_(reading);
     if (c->regs.status != EH_ELF_OUTERMOST)
         ehu_count_end_(c->regs.status);
-    return k + 1;
+    return k;
 }
 
-size_t ehu_backtrace_regs_(void **pcs, size_t n, const eh_elf_regs_t *regs)
-{
-    struct ehu_walk w, *c = &w;
-    c->regs = *regs;
-    begin(c);
-    return backtrace(c, pcs, n);
-}
-
-/* ehu_backtrace_end_ does the same for a caller on the same stack, and stores how the walk ended. */
+/* ehu_backtrace_end_ is ehu_backtrace from the frame *regs, and stores how the walk ended unless end is null. */
 size_t ehu_backtrace_end_(void **pcs, size_t n, const eh_elf_regs_t *regs, struct ehu_end *end)
 {
-    struct ehu_walk w, *c = &w;
-    c->regs = *regs;
-    begin(c);
-    uint64_t rsp = regs->reg[EH_ELF_RSP];
-    if (!ehu_window_(rsp, &c->memory, &c->flags)) /* of an unknown stack, what its last page has */
-        c->memory = (eh_elf_memory_t){.bytes = (const void *)(uintptr_t)rsp, .lo = rsp, .size = PAGE - rsp % PAGE};
-    n = backtrace(c, pcs, n);
-    *end = (struct ehu_end){c->regs.status, (c->flags & EHU_GUESSED) != 0};
-    return n;
-}
-
-typedef size_t walk_fn(struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs, size_t max);
-
-/* on goes on with a walk of n steps to its end, without an array for the pcs. It returns the number of all steps. */
-static size_t on(walk_fn *how, struct ehu_walk *c, const struct ehu_table *t, size_t n)
-{
-    uint64_t part[RUN];
-    while (c->regs.status == EH_ELF_OK && n < EHU_MAX_DEPTH)
-        n += how(c, t, part, RUN);
+    struct ehu_walk w;
+    if (n == 0)
+        return 0;
+    pcs[0] = (void *)(uintptr_t)regs->reg[EH_ELF_RIP];
+    n = 1 + walk(&w, regs, 0, (uint64_t *)(void *)(pcs + 1), n - 1, false);
+    if (end)
+        *end = (struct ehu_end){w.regs.status, (w.flags & EHU_GUESSED) != 0};
     return n;
 }
 
@@ -394,33 +389,10 @@ static size_t on(walk_fn *how, struct ehu_walk *c, const struct ehu_table *t, si
 size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, bool to_end, enum ehu_worth *worth, uint64_t *stopped)
 {
     struct ehu_walk w, *c = &w;
-    c->regs = *regs;
-    begin(c);
-    c->flags = EHU_ONLY_TABLES;
-    size_t k = 0;
-    struct ehu_reading reading = ehu_enter_(ONE_WALK);
-    const struct ehu_table *t = reading.table;
-    c->regs.status = EH_ELF_NO_INFO;
-    if (t) {
-        k = run(c, t, pcs, max);
-        if (to_end)
-            k = on(run, c, t, k);
-        if (c->regs.status == EHU_NOT_RISING) {
-            c->regs = *regs;
-            begin(c);
-            c->flags = EHU_ONLY_TABLES;
-            c->regs.status = EH_ELF_OK;
-            k = by_steps(c, t, pcs, max);
-            if (to_end)
-                k = on(by_steps, c, t, k);
-        }
-    }
-    ehu_leave_(reading);
+    size_t k = walk(c, regs, EHU_ONLY_TABLES, pcs, max, to_end);
     int status = c->regs.status;
     uint64_t word;
     *stopped = pc_of(&c->regs);
-    if (status != EH_ELF_OUTERMOST)
-        ehu_count_end_(status);
     if (c->flags & EHU_NOT_BY_TABLE)
         *worth = EHU_PARTIAL;
     else if (status == EH_ELF_OUTERMOST || (status == EH_ELF_OK && !to_end))
@@ -450,46 +422,35 @@ void ehu_regs_of_(eh_elf_regs_t *regs, const ucontext_t *context)
     regs->status = EH_ELF_OK;
 }
 
-static void from_context(struct ehu_walk *c, const ucontext_t *context)
-{
-    ehu_regs_of_(&c->regs, context);
-    begin(c);
-}
-
 size_t ehu_backtrace_from(const ucontext_t *context, void **pcs, size_t n)
 {
-    struct ehu_walk w;
-    from_context(&w, context);
-    return backtrace(&w, pcs, n);
+    eh_elf_regs_t regs;
+    ehu_regs_of_(&regs, context);
+    return ehu_backtrace_end_(pcs, n, &regs, NULL);
 }
 
-/* first makes a cursor one that has not taken a step. */
-static void first(ehu_cursor_t *c)
+/* start makes a cursor, of which only the registers are set, one that has not taken a step. */
+static void start(ehu_cursor_t *c, uint32_t flags)
 {
+    begin(&c->walk, flags);
     c->at = c->end = c->next = 0;
     c->began = c->outermost = 0;
 }
 
-static void count_walk(void) { ehu_leave_(ehu_enter_(ONE_WALK)); }
-
 void ehu_cursor_start_(ehu_cursor_t *c)
 {
-    begin(&c->walk);
-    first(c);
-    count_walk();
+    start(c, 0);
+    ehu_leave_(ehu_enter_(ONE_WALK)); /* which counts it */
 }
 
 void ehu_cursor_retry_(ehu_cursor_t *c, const eh_elf_regs_t *regs)
 {
     c->walk.regs = *regs;
-    begin(&c->walk);
-    c->walk.flags |= EHU_ONLY_TABLES;
-    first(c);
+    start(c, EHU_ONLY_TABLES);
 }
 
 void ehu_cursor_init_from(ehu_cursor_t *c, const ucontext_t *context)
 {
-    from_context(&c->walk, context);
-    first(c);
-    count_walk();
+    ehu_regs_of_(&c->walk.regs, context);
+    ehu_cursor_start_(c);
 }
