@@ -76,9 +76,6 @@ func object(f *frame.Frame) string {
 // graph.
 func (w *flameWorker) Render(f *frame.Frame) {
 	t, file := w.flames, object(f)
-	if t.opt.Before != nil { // another recording's program may have another name
-		file = ""
-	}
 	if !t.opt.Reversed {
 		f.Text = t.append(f.Text, kind(f), foldedName(f), file)
 	}
@@ -129,6 +126,9 @@ func (t *flames) Finish(w io.Writer, r *Recording) error {
 	list := t.frames.list
 	if before != nil {
 		list = append(slices.Clone(list), before.frames.list...)
+		for i := range list {
+			list[i].Object = "" // the programs compared may have different names
+		}
 	}
 	g := flamegraph.New(list)
 	t.each(0, g.Add)
@@ -179,7 +179,9 @@ func (r *Recording) title() string {
 	}
 	var events []string
 	for _, e := range r.Events {
-		events = append(events, e.Name)
+		if e.Name != "dummy" && !slices.Contains(events, e.Name) { // record --raw has a dummy and two frequencies
+			events = append(events, e.Name)
+		}
 	}
 	return title + " (" + strings.Join(events, ", ") + ")"
 }
