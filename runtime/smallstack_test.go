@@ -30,3 +30,13 @@ func TestSmallStack(t *testing.T) {
 		assert.Equal(t, "caught 3\n", got)
 	}
 }
+
+// TestSwitchedStack: a walk on the stack of a makecontext reads no memory behind it, whichever thread switched to it.
+func TestSwitchedStack(t *testing.T) {
+	k := makeKit(t)
+	require.Empty(t, runAll([][]string{
+		k.gcc("switched", "testdata/switched.c", k.path("libehunwind.a"), "-pthread"),
+		{k.path("ehasm"), "build", "-q", "--deps", "-o", k.path("eh-switched"), k.path("switched")},
+	}))
+	assert.Equal(t, "0 failures\n", k.mustRun(t, k.path("eh-switched"), nil, k.path("switched")))
+}
