@@ -306,7 +306,10 @@ func reference(list []code, sample *perfdata.Sample, limit int) (pcs []uint64, e
 		})
 		if i == len(list) || list[i].Start > pc {
 			if regs.Reg[abi.RIP] == 0 && regs.Exact == 0 {
-				return pcs, NullReturn
+				if regs.Reg[abi.RBP] == 0 && regs.Valid&(1<<abi.RBP) != 0 {
+					return pcs, NullReturn
+				}
+				return pcs, Switched
 			}
 			return append(pcs, regs.Reg[abi.RIP]), NoRegion
 		}

@@ -7,7 +7,7 @@ type Outcome uint32
 const (
 	_            Outcome = iota
 	EndOfStack           // the last frame is the outermost: its row says so
-	NullReturn           // the return address is zero and lies in no region, as in thread entries written by hand
+	NullReturn           // the return address is zero and lies in no region, and so is rbp, as in thread entries written by hand
 	NoRow                // the table has no row for the last pc
 	NoRegion             // the last pc lies in no region of the process
 	NoRecord             // the row of the last frame has no record: see the package's documentation
@@ -19,6 +19,7 @@ const (
 	Remapped             // the regions of the process changed during the walk: frames may be wrong
 	Foreign              // the thread runs 32-bit code
 	Damaged              // the tables lead outside of their memory; a defect
+	Switched             // as NullReturn, but rbp is not zero: frame pointers may lead on, as from where Go calls on another stack
 	NumOutcomes          // their number
 )
 
@@ -28,7 +29,7 @@ func (o Outcome) String() string {
 		return "no outcome"
 	}
 	return [NumOutcomes]string{"", "end of the stack", "null return address", "no row", "no region", "no record", "unreadable memory",
-		"unreadable register", "lost register", "frame limit", "time limit", "remapped", "32-bit code", "damaged tables"}[o]
+		"unreadable register", "lost register", "frame limit", "time limit", "remapped", "32-bit code", "damaged tables", "switched stack"}[o]
 }
 
 // Outcomes is a set of outcomes: bit 1<<o for an outcome o.
@@ -39,4 +40,4 @@ func (s Outcomes) Has(o Outcome) bool { return s>>o&1 != 0 }
 
 // NeedsCopy are the outcomes of walks that a walk of a copy of the stack may complete.
 const NeedsCopy Outcomes = 1<<NoRow | 1<<NoRegion | 1<<NoRecord | 1<<Incomplete | 1<<LostRegister | 1<<FrameLimit | 1<<TimeLimit |
-	1<<Remapped | 1<<Foreign | 1<<Damaged
+	1<<Remapped | 1<<Foreign | 1<<Damaged | 1<<Switched

@@ -270,6 +270,9 @@ func (g *rig) walk() error {
 	for i := range regs.Reg {
 		regs.Reg[i] = g.value()
 	}
+	if g.IntN(4) == 0 {
+		regs.Reg[abi.RBP] = 0
+	}
 	if g.IntN(10) == 0 {
 		lost := saved[g.IntN(len(saved))]
 		regs.Reg[lost], regs.Valid = ^uint64(0), regs.Valid&^(1<<lost)
@@ -348,7 +351,7 @@ func (g *rig) compare(regs *abi.Regs, s *Sample, kernel int) error {
 		kind := rec[byteKind] &^ flagStale
 		before := *regs
 		status := g.table.Step(regs, g, g.bias)
-		if i == len(s.User)-1 && s.Outcome != FrameLimit && s.Outcome != NullReturn {
+		if i == len(s.User)-1 && s.Outcome != FrameLimit && s.Outcome != NullReturn && s.Outcome != Switched {
 			return g.last(s, status, &before, regs, rec, stale, kept)
 		}
 		g.steps++
@@ -372,9 +375,10 @@ func (g *rig) compare(regs *abi.Regs, s *Sample, kernel int) error {
 	if s.Kept != kept {
 		return fmt.Errorf("kept %v, want %v", s.Kept, kept)
 	}
-	if s.Outcome == NullReturn {
-		if regs.Reg[abi.RIP] != 0 || regs.Exact != 0 {
-			return fmt.Errorf("pc %#x", regs.Reg[abi.RIP])
+	if s.Outcome == NullReturn || s.Outcome == Switched {
+		zero := regs.Reg[abi.RBP] == 0 && regs.Valid&(1<<abi.RBP) != 0
+		if regs.Reg[abi.RIP] != 0 || regs.Exact != 0 || zero != (s.Outcome == NullReturn) {
+			return fmt.Errorf("pc %#x, rbp %#x", regs.Reg[abi.RIP], regs.Reg[abi.RBP])
 		}
 		return nil
 	}
@@ -504,6 +508,7 @@ func TestSteps(t *testing.T) {
 		for o := EndOfStack; o <= FrameLimit; o++ {
 			assert.NotZero(t, g.outcomes[o], "%v", o)
 		}
+		assert.NotZero(t, g.outcomes[Switched])
 		for _, kind := range []int{kindPlain, kindShifted, kindVolatile, kindDeref, kindDRAP, kindPLT, kindSignal} {
 			assert.NotZero(t, g.kinds[kind], "kind %d", kind)
 		}

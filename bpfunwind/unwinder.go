@@ -23,7 +23,7 @@ import (
 // Options bound what an Unwinder takes. Fields that are zero have the defaults that are said with them.
 type Options struct {
 	MaxFrames    int           // user frames of a sample: 8,192, at most 65,536
-	MaxTime      time.Duration // of a walk: 1 ms, at most a second
+	MaxTime      time.Duration // of a walk: 4 ms, at most a second
 	MaxProcesses int           // processes with regions at a time: 16,384
 	RingSize     int           // bytes of the ring of samples of each CPU, a power of two of pages: 1 MB
 	// Copies are the outcomes for which a program asks perf to write its own sample, too: NeedsCopy; 1 for none. Others leave
@@ -34,7 +34,7 @@ type Options struct {
 // complete returns the options with defaults.
 func (o Options) complete() (Options, error) {
 	o.MaxFrames = cmp.Or(o.MaxFrames, 8192)
-	o.MaxTime = cmp.Or(o.MaxTime, time.Millisecond) // 5,000 frames of 4 KB take 0.6 ms
+	o.MaxTime = cmp.Or(o.MaxTime, 4*time.Millisecond) // 5,000 frames of 4 KB take 0.6 ms, on a busy machine 2
 	o.MaxProcesses = cmp.Or(o.MaxProcesses, 16384)
 	o.RingSize = cmp.Or(o.RingSize, 1<<20)
 	o.Copies = cmp.Or(o.Copies, NeedsCopy)

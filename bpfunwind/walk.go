@@ -344,11 +344,14 @@ func (w *walker) ends() {
 	w.label("unknown")
 	w.push()
 	w.end(NoRegion)
+	w.label("null")
+	w.add(load(asm.R1, asm.R6, int(slots[abi.RBP]), asm.DWord), asm.JNE.Imm(asm.R1, 0, "switched"))
+	w.end(NullReturn)
 	for _, e := range []struct {
 		label string
 		Outcome
 	}{
-		{"outermost", EndOfStack}, {"null", NullReturn}, {"norow", NoRow}, {"norecord", NoRecord}, {unreadable, Unreadable},
+		{"outermost", EndOfStack}, {"switched", Switched}, {"norow", NoRow}, {"norecord", NoRecord}, {unreadable, Unreadable},
 		{"incomplete", Incomplete}, {lostRegister, LostRegister}, {"full", FrameLimit}, {"late", TimeLimit}, {damaged, Damaged},
 	} {
 		w.label(e.label)

@@ -19,6 +19,7 @@ type goProgram struct {
 	quiet   []codeflow.Function // those with rows that the compiler made: control leaves them by calls and returns alone
 	written []codeflow.Function // those with rows that are written in assembly
 	starts  []uint64            // of the functions that are left to the analysis
+	ends    []dwarfcfa.Range    // where the outermost function's own rows do not say that it is that
 }
 
 // readGo reads the table for the functions that no FDE describes; nil: there is none.
@@ -42,6 +43,10 @@ func goRows(img *codeflow.Image, t *gotable.Table, described []codeflow.Function
 	for _, f := range t.Functions() {
 		next, _ := slices.BinarySearchFunc(described, f.Lo, func(d codeflow.Function, pc uint64) int { return cmp.Compare(d.Hi, pc+1) })
 		if next < len(described) && described[next].Lo < f.Hi {
+			if f.Name == outermost {
+				p.rows = append(p.rows, goFunction(t, &f, img.Code(f.Lo))...)
+				p.ends = append(p.ends, dwarfcfa.Range{Start: dwarfcfa.Addr(f.Lo), End: dwarfcfa.Addr(f.Hi)})
+			}
 			continue
 		}
 		list := goFunction(t, &f, img.Code(f.Lo))

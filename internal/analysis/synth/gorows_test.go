@@ -1,15 +1,20 @@
 package synth
 
 import (
+	"debug/elf"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sort"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/files/elffile"
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
@@ -79,6 +84,28 @@ func (r *Result) rowFrom(pc, limit dwarfcfa.Addr) (dwarfcfa.Addr, *Row) {
 	}
 	k := sort.Search(len(f.Ranges), func(k int) bool { return f.Ranges[k].End > pc })
 	return min(limit, f.Ranges[k].End), &f.Ranges[k].Row
+}
+
+// TestGoEnd: the stacks of goroutines end in the function that Go puts there, also where .debug_frame takes it for one that is called.
+func TestGoEnd(t *testing.T) {
+	full, _ := buildGo(t, "-ldflags=-linkmode=internal")
+	f, err := elffile.Open(full.File())
+	require.NoError(t, err)
+	list, err := f.Symbols()
+	require.NoError(t, err)
+	i := slices.IndexFunc(list, func(s elf.Symbol) bool { return strings.TrimSuffix(s.Name, ".abi0") == outermost })
+	require.GreaterOrEqual(t, i, 0)
+	row := func(opt dwarfcfa.BuildOptions) dwarfcfa.Row {
+		table, _, err := dwarfcfa.BuildTable(full, opt)
+		require.NoError(t, err)
+		r, ok := table.Lookup(dwarfcfa.Addr(list[i].Value))
+		require.True(t, ok)
+		return table.Rows[r.Row]
+	}
+	made, err := Of(full, Options{Mode: Missing})
+	require.NoError(t, err)
+	assert.NotEqual(t, dwarfcfa.RuleUndefined, row(dwarfcfa.BuildOptions{}).Regs[abi.RIP].Kind)
+	assert.Equal(t, dwarfcfa.RuleUndefined, row(dwarfcfa.BuildOptions{Made: made.Made("go")}).Regs[abi.RIP].Kind)
 }
 
 // TestGoFramePointers: where the analysis of code, which does not know Go's table, finds rbp saved, the rows find it there.

@@ -25,7 +25,7 @@ type Options struct {
 // Result holds the rows made for an object and what they cover.
 type Result struct {
 	Functions []Function       // ascending, disjoint
-	Replace   []dwarfcfa.Range // with Wrong: where these replace the file's rows; ascending, disjoint
+	Replace   []dwarfcfa.Range // where these replace the file's rows; ascending, disjoint
 	// Bytes of code that need rows, without padding, and of those that got them.
 	Wanted   uint64
 	Answered uint64 // have a row

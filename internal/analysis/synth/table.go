@@ -65,7 +65,7 @@ func makeRest(o *dwarfcfa.Object, img *codeflow.Image, described []codeflow.Func
 		return Make(img, described, opt)
 	}
 	r := makeWith(img, sorted(described, program.written), program, opt)
-	r.Functions = append(r.Functions, program.rows...)
+	r.Functions, r.Replace = append(r.Functions, program.rows...), program.ends
 	slices.SortFunc(r.Functions, func(a, b Function) int { return cmp.Compare(a.Start(), b.Start()) })
 	for i := range program.rows {
 		r.Wanted += uint64(program.rows[i].End() - program.rows[i].Start())

@@ -63,8 +63,8 @@ type kernelWalk struct {
 }
 
 // withCopy are the outcomes for which a sample comes with a copy of its stack, too. A walk that has as many frames as are
-// wanted needs none; after a null return address frame pointers may go on, and memory that is not there can be read later.
-const withCopy = bpfunwind.NeedsCopy&^(1<<bpfunwind.FrameLimit) | 1<<bpfunwind.NullReturn | 1<<bpfunwind.Unreadable
+// wanted needs none; memory that is not there can be read later.
+const withCopy = bpfunwind.NeedsCopy&^(1<<bpfunwind.FrameLimit) | 1<<bpfunwind.Unreadable
 
 // errNamespace says why numbers of processes in the kernel are not those in records.
 var errNamespace = errors.New("unwinding in the kernel needs the first PID namespace")
@@ -267,6 +267,9 @@ func (k *inKernel) walked(w *bpfunwind.Sample) {
 	if view == nil || w.View != p.view && w.View != p.viewBefore || p.sampledMaps != view.maps && !sameCode(view.maps, p.sampledMaps, w.User) {
 		one.user = frameStack{cause: unwind.NoMapping} // another process has the number, or other code is there now
 	}
+	if one.user.cause == unwind.Outermost {
+		k.ends.add(p.sampledMaps, w.User[len(w.User)-1])
+	}
 	k.need(p.sampledMaps, one.user.pcs)
 	k.unwound(&one, th, p)
 }
@@ -290,10 +293,11 @@ func (k *inKernel) need(maps *unwind.Maps, pcs []uint64) {
 
 // causeOf says why a walk has ended, of those outcomes that are not withCopy.
 func causeOf(w *bpfunwind.Sample) unwind.Cause {
+	ended := w.Outcome == bpfunwind.EndOfStack || w.Outcome == bpfunwind.NullReturn
 	switch {
-	case w.Outcome == bpfunwind.EndOfStack && w.Kept:
+	case ended && w.Kept:
 		return unwind.OutermostGuessed
-	case w.Outcome == bpfunwind.EndOfStack:
+	case ended:
 		return unwind.Outermost
 	case w.Outcome == bpfunwind.FrameLimit:
 		return unwind.Full

@@ -164,6 +164,38 @@ func TestInKernelCached(t *testing.T) {
 	assert.Greater(t, all, enough)
 }
 
+// TestInKernelGo: goroutines end where Go puts their end, also on the stacks that Go's runtime switches to.
+func TestInKernelGo(t *testing.T) {
+	opt := kernelOptions(t)
+	if opt == nil {
+		return
+	}
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	dir := t.TempDir()
+	source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
+	require.NoError(t, os.WriteFile(source, []byte(`package main
+import ("fmt"; "time")
+var kept map[int]string
+//go:noinline
+func deep(n int, f func()) { if n > 0 { deep(n-1, f); return }; f() }
+func main() {
+	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+		deep(20, func() { kept = map[int]string{}; for i := range 3000 { kept[i] = fmt.Sprint(i) } })
+	}
+}`), 0o600))
+	out, err := exec.Command("go", "build", "-o", program, source).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	made := ondemand.New(ondemand.Options{Keep: true})
+	opt.Objects = unwind.NewObjects(unwind.Options{Prepare: made.Prepare})
+	opt.Tables = func(o *unwind.Object, wanted bool) (*bpfunwind.Tables, error) {
+		return made.Tables(t.Context(), o, wanted)
+	}
+	recordCommand(t, *opt, program)
+	p := recordCommand(t, *opt, program)
+	assert.Greater(t, p.Counts.InKernel, p.Counts.Unwound/2)
+	assert.Greater(t, p.Counts.Whole(), 0.98, "%v", p.Counts.Ends)
+}
+
 // TestInKernelHooked: at tracepoints and probes each event has one stack, which the kernel unwinds once it knows the program. What
 // other processes do is not recorded.
 func TestInKernelHooked(t *testing.T) {
