@@ -30,6 +30,6 @@ sleep 1
 kill $collector
 wait $collector || true
 echo "resources with profiles: $(grep -c '^Profile #0' collector.out)"
-for want in '    shop' __libc_start_main; do
+for want in 'service.name: Str(shop)' __libc_start_main; do
 	grep -qF -- "$want" collector.out || { echo "the collector has no $want" >&2; exit 1; }
 done

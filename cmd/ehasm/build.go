@@ -19,42 +19,47 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const buildHelp = `Compile the unwind tables of ELF files. For each file NAME, build writes NAME.eh_elf.so
-beside it or under -o DIR. With --cache it writes the file where libehunwind finds it by
-the object's build-id: $XDG_CACHE_HOME/ehasm/.build-id/xx/yyyy.eh_elf.so. With --system,
-for root, it writes for all users, and leaves out files that other users can have written.
+const buildHelp = `Compile the unwind tables of ELF files. For each file NAME, build writes
+NAME.eh_elf.so beside it or under -o DIR. With --cache it writes the file where
+libehunwind finds it by the object's build-id:
+$XDG_CACHE_HOME/ehasm/.build-id/xx/yyyy.eh_elf.so. With --system, for root, it
+writes for all users, and leaves out files that other users can have written.
 
 Usage:
   ehasm build [flags] PATH...
 
-A PATH is a file or a folder. Folders are searched recursively; links to folders in
-them are not followed. In a folder, a file that is not an x86-64 executable or shared
-object with unwind tables is skipped and counted; given as a PATH it is a failure,
-unless it is named *.eh_elf.so. A file with several names is compiled once; the other
-names become symbolic links. Under -o, files of a folder keep their paths relative to
-the folder; files given singly, and those that --deps, --pid and --vdso add, go
-directly below DIR. Files that are up to date are not written again.
+A PATH is a file or a folder. Folders are searched recursively; links to folders
+in them are not followed. In a folder, a file that is not an x86-64 executable
+or shared object with unwind tables is skipped and counted; given as a PATH it
+is a failure, unless it is named *.eh_elf.so. A file with several names is
+compiled once; the other names become symbolic links. Under -o, files of a
+folder keep their paths relative to the folder; files given singly, and those
+that --deps, --pid and --vdso add, go directly below DIR. Files that are up to
+date are not written again.
 
-For files that --deps and --pid find, build also makes links for the names to which
-symbolic links lead, as in /proc/PID/maps, and for the DT_SONAME; those without unwind
-tables get an eh_elf without rows. So a walker finds an eh_elf for each mapped file.
+For files that --deps and --pid find, build also makes links for the names to
+which symbolic links lead, as in /proc/PID/maps, and for the DT_SONAME; those
+without unwind tables get an eh_elf without rows. So a walker finds an eh_elf
+for each mapped file.
 `
 
 const buildMore = `--deps looks where ld.so looks, without running anything: PT_INTERP, DT_RPATH,
 LD_LIBRARY_PATH, DT_RUNPATH, /etc/ld.so.cache, default folders. It does not find
 libraries that a program opens with dlopen.
 
---synth makes rows from code, as 'ehasm synth' shows them: missing, for code without
-rows; wrong, also in place of rows that 'ehasm check' finds wrong; all, for all code.
+--synth makes rows from code, as 'ehasm synth' shows them: missing, for code
+without rows; wrong, also in place of rows that 'ehasm check' finds wrong; all,
+for all code.
 
---from takes eh_elfs that another machine has made: URL/xx/yyyy.eh_elf.so is the file of its
-cache, which any web server can serve. The server need not be trusted: build makes the
-table of the object, as always, and uses a file only if it is proven to mean that table.
-What is missing, of another release or not proven is made here. With --root, the PATHs
-and a folder of --from are those of the system in FOLDER.
+--from takes eh_elfs that another machine has made: URL/xx/yyyy.eh_elf.so is the
+file of its cache, which any web server can serve. The server need not be
+trusted: build makes the table of the object, as always, and uses a file only if
+it is proven to mean that table. What is missing, of another release or not
+proven is made here. With --root, the PATHs and a folder of --from are those of
+the system in FOLDER.
 
-Without -o, eh_elfs of the vDSO, and of files that a process has mapped but that are no
-longer at their path, are written to the current folder.
+Without -o, eh_elfs of the vDSO, and of files that a process has mapped but that
+are no longer at their path, are written to the current folder.
 
 Examples:
   ehasm build ./bin
@@ -63,7 +68,7 @@ Examples:
   ehasm build --pid 1234 -o eh_elfs
   ehasm build --cache --deps --vdso /bin/ls
   ehasm build --system /usr/bin /usr/lib
-  ehasm build --system --root ./image --from https://symbols.example/eh_elfs /usr
+  ehasm build --system --root ./image --from http://symbols.example /usr
   ehasm build --strict --json libfoo.so
   ehasm build --dispatch=packed -j1 libfoo.so
   ehasm build --synth=missing libx264.so.164
@@ -89,7 +94,7 @@ type buildOptions struct {
 
 // buildVerb is the verb build: flags become buildOptions, and wrong combinations are usage errors.
 func buildVerb() verb {
-	v := verb{name: "build", brief: "compile files, folders, what they load, or what a process has mapped", help: buildHelp, more: buildMore}
+	v := verb{name: "build", brief: "compile files, folders, what they load, or what a process maps", help: buildHelp, more: buildMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &buildOptions{}
 		fs.StringVarP(&opt.out, "output", "o", "", "write below this `FOLDER`, made if missing")

@@ -18,28 +18,32 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const cacheHelp = `Show how large the user's cache of eh_elfs is, or remove what was not used lately.
+const cacheHelp = `Show how large the user's cache of eh_elfs is, or remove what was not used
+lately.
 
 Usage:
   ehasm cache [flags]
   ehasm cache --prune --only PATH...
 `
 
-const cacheMore = `build --cache, preload, record and script keep eh_elfs there, one for each build-id (for files
-without one, each .eh_frame_hdr), so each release of a library adds one. Only --prune removes
-them. Running programs keep what they have loaded; record, script and preload make again what
-they miss later.
+const cacheMore = `build --cache, preload, record and script keep eh_elfs there, one for each
+build-id (for files without one, each .eh_frame_hdr), so each release of a
+library adds one. Only --prune removes them. Running programs keep what they
+have loaded; record, script and preload make again what they miss later.
 
-A file counts as used when it is read, to within a day. File systems that are mounted with
-noatime do not record that: there its age counts, and the first line says so.
+A file counts as used when it is read, to within a day. File systems that are
+mounted with noatime do not record that: there its age counts, and the first
+line says so.
 
-With --only the cache keeps the eh_elfs of the files at the PATHs and below, however long
-unused, and of the running kernel's vDSO; it removes all others. If a PATH cannot be read,
-cache removes nothing. So root keeps the cache of all users in step with installed packages:
+With --only the cache keeps the eh_elfs of the files at the PATHs and below,
+however long unused, and of the running kernel's vDSO; it removes all others. If
+a PATH cannot be read, cache removes nothing. So root keeps the cache of all
+users in step with installed packages:
   ehasm build --system /usr/bin /usr/lib
   ehasm cache --system --prune --only /usr/bin /usr/lib
-That cache also keeps what 'build --system' and 'preload --system' have built, while the files
-exist. cache --system lists their paths; the list is /usr/lib/ehasm/kept, to be edited by hand.
+That cache also keeps what 'build --system' and 'preload --system' have built,
+while the files exist. cache --system lists their paths; the list is
+/usr/lib/ehasm/kept, to be edited by hand.
 
 Examples:
   ehasm cache

@@ -22,42 +22,45 @@ Usage:
   ehasm check [flags] PATH...
   ehasm check [flags] --diff OLD NEW
 
-A PATH is an executable, a shared object, a relocatable file (.o), a static library (.a), or
-a folder with such files. check interprets each function. At each instruction it compares
-the row of .eh_frame or .debug_frame with the places of the CFA, the return address and the
-caller's registers. A finding covers consecutive instructions that are wrong for the same
-reason:
+A PATH is an executable, a shared object, a relocatable file (.o), a static
+library (.a), or a folder with such files. check interprets each function. At
+each instruction it compares the row of .eh_frame or .debug_frame with the
+places of the CFA, the return address and the caller's registers. A finding
+covers consecutive instructions that are wrong for the same reason:
 
   cfa        the CFA is elsewhere: stacks end or go on wrongly (error)
   return     the return address is not where the row says (error)
   ret        at a ret the stack pointer is not at the return address (error)
   saved      the slot does not hold the register (error)
-  clobbered  the row says that the register is unchanged, but it is changed (error)
+  clobbered  the row has the register unchanged, but it is changed (error)
   border     a row begins inside an instruction (note)
-  hidden     libgcc does not find the FDE in .eh_frame_hdr: a throw terminates (error)
-  lsda       the language-specific data area can't be read: a throw terminates (error)
+  hidden     libgcc finds no FDE by .eh_frame_hdr: a throw terminates (error)
+  lsda       the LSDA can't be read: a throw terminates (error)
   header     .eh_frame_hdr says what .eh_frame has not (error)
   overlap    two FDEs cover the code (note)
   terminator FDEs follow a terminator of .eh_frame (note)
-  loader     the loader writes pointers that gdb and perf read from the file (note)
+  loader     the loader writes pointers that gdb reads from the file (note)
   no-row     code that is called or jumped to has no row (note)
 
-A row that is wrong for a single instruction that is no call is a warning. A finding that
-rests on an assumption is a note that names it, such as a change of context at the end of
-longjmp, or a private calling convention: of a function that saves no register, and that
-only calls and jumps of its file lead to. Instructions that check cannot judge are counted
-by reason. With debug information, findings have the lines of the source. In folders and
-static libraries, check skips and counts files without unwind tables.
+A row that is wrong for a single instruction that is no call is a warning. A
+finding that rests on an assumption is a note that names it, such as a change of
+context at the end of longjmp, or a private calling convention: of a function
+that saves no register, and that only calls and jumps of its file lead to.
+Instructions that check cannot judge are counted by reason. With debug
+information, findings have the lines of the source. In folders and static
+libraries, check skips and counts files without unwind tables.
 
-Exit status: 0 nothing found, 1 findings or failures, 2 wrong usage. With --baseline and
---diff only new findings count; --fail-on says from which severity on they count.
+Exit status: 0 nothing found, 1 findings or failures, 2 wrong usage. With
+--baseline and --diff only new findings count; --fail-on says from which
+severity on they count.
 `
 
 const checkMore = `Examples:
   ehasm check /lib/x86_64-linux-gnu/libc.so.6
-  ehasm check -v foo.o                        with instructions, computed and stated rows
-  ehasm check --sarif build/ > check.sarif    for services that show findings of analyses
-  ehasm check --write-baseline known libfoo.so && ehasm check --baseline known libfoo.so
+  ehasm check -v foo.o                        with instructions and rows
+  ehasm check --sarif build/ > check.sarif    for services that show findings
+  ehasm check --write-baseline known libfoo.so
+  ehasm check --baseline known libfoo.so
   ehasm check --diff release/libfoo.so build/libfoo.so
   ehasm check --fix foo.o | patch -p0         mend foo.s, assembled with -g
 `

@@ -13,29 +13,30 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const convertHelp = `Write the unwind tables of an ELF file as the contents of a .sframe section, for a kernel
-or C library that reads them.
+const convertHelp = `Write the unwind tables of an ELF file as the contents of a .sframe section, for
+a kernel or C library that reads them.
 
 Usage:
   ehasm convert [flags] FILE -o OUTPUT
 `
 
-const convertMore = `SFrame says where the caller's rsp, return address and rbp are. Rows that a version cannot
-express are left out and counted. In version 2 the CFA is on rsp or rbp; version 3 also has
-signal frames and other registers. No version has an end of stack by an expression, or a
-lost rbp. Version 1, which binutils 2.40 reads, has no end of stack.
+const convertMore = `SFrame says where the caller's rsp, return address and rbp are. Rows that a
+version cannot express are left out and counted. In version 2 the CFA is on rsp
+or rbp; version 3 also has signal frames and other registers. No version has an
+end of stack by an expression, or a lost rbp. Version 1, which binutils 2.40
+reads, has no end of stack.
 
-In versions 1 and 2 function starts are relative to the section: --address gives its
-link-time address, which is 0 after 'objcopy --add-section'. In version 3 they are relative
-to the function's own entry, as the Linux kernel expects.
+In versions 1 and 2 function starts are relative to the section: --address gives
+its link-time address, which is 0 after 'objcopy --add-section'. In version 3
+they are relative to the function's own entry, as the Linux kernel expects.
 
---attach writes a copy of FILE that has the section in memory too: in a PT_LOAD, which
-PT_GNU_SFRAME names. convert reads it back and compares it with the file's table at every
-address. The copy keeps its build-id, and runs as FILE does.
+--attach writes a copy of FILE that has the section in memory too: in a PT_LOAD,
+which PT_GNU_SFRAME names. convert reads it back and compares it with the file's
+table at every address. The copy keeps its build-id, and runs as FILE does.
 
 Examples:
   ehasm convert --to=sframe libfoo.so -o libfoo.sframe
-  ehasm convert --to=sframe --sframe-version=3 --address=0x5000 libfoo.so -o libfoo.sframe
+  ehasm convert --to=sframe --sframe-version=3 libfoo.so -o libfoo.sframe
   objcopy --add-section .sframe=libfoo.sframe libfoo.so with.so
   ehasm convert --to=sframe --attach libfoo.so -o with.so
 `

@@ -19,21 +19,21 @@ const dumpHelp = `Show a stage of compiling an ELF file's unwind tables to machi
 Usage:
   ehasm dump --stage=STAGE [flags] FILE
 
-A FILE is an executable, a shared object, a separate debug file, or a relocatable file (.o), whose
-sections are laid out one after the other.
+A FILE is an executable, a shared object, a separate debug file, or a
+relocatable file (.o), whose sections are laid out one after the other.
 
 Stages:
   entries  CIEs and FDEs with their instructions, as readelf -wf prints them
-  rows     the rows of each FDE before any normalising, as readelf -wF prints them,
+  rows     the rows of each FDE before any normalising, as readelf -wF has them,
            without rows that end where they start
   table    the normalised table of the object: pc ranges, each with its row
   plan     pages, compare trees and row blocks
   asm      the machine code
   sites    what an unwinder does with a frame during an exception, by call, from
            .gcc_except_table
-  lines    files and lines of code, from the debug information, unit by unit: what
+  lines    files and lines of code, from debug information, unit by unit: what
            script --lines reads. Not a stage of compiling
-  types    prototypes of functions, from DWARF and .BTF sections, or from raw BTF: what
+  types    prototypes of functions, from DWARF and .BTF, or from raw BTF: what
            script --signatures reads
 `
 

@@ -64,7 +64,9 @@ func main() {
 // The parts of ehasm's help around the list of verbs. The manual pages show the same text.
 const (
 	brief      = "compile the unwind tables of x86-64 ELF files into native code"
-	usageBegin = `ehasm compiles the unwind tables of x86-64 ELF files into native code.
+	usageBegin = `ehasm profiles programs and shows the stacks of processes and cores, with whole
+stacks. For that it compiles the unwind tables of x86-64 ELF files into native
+code: for libfoo.so into libfoo.so.eh_elf.so, an eh_elf.
 
 Usage:
   ehasm VERB [flags] [arguments]
@@ -73,11 +75,13 @@ Verbs:
 `
 	usageEnd = `
 Examples:
-  ehasm build ./bin                         each ELF file in ./bin gets NAME.eh_elf.so beside it
-  ehasm build --deps -o eh_elfs /bin/ls     ls and the libraries it loads, into eh_elfs
+  ehasm record -o flame.svg -- ./program    a flame graph of where it spends time
+  ehasm stack 1234                          the stacks of a process's threads
+  ehasm build ./bin                         NAME.eh_elf.so beside each ELF file
+  ehasm build --deps -o eh_elfs /bin/ls     ls and the libraries that it loads
   ehasm dump --stage=rows /bin/ls           the rows, as readelf -wF prints them
   ehasm info eh_elfs/ls.eh_elf.so           what the file covers
-  ehasm preload -- heaptrack ls             heaptrack, with libehunwind as its unwinder
+  ehasm preload -- heaptrack ls             heaptrack with a faster unwinder
 
 'ehasm VERB --help' shows the flags of a verb. Exit status: 0 done, 1 something
 failed, 2 wrong usage.
@@ -112,8 +116,8 @@ type verb struct {
 // verbs returns all verbs in the order of the help. It builds them anew, so that no flag keeps a
 // value between two calls.
 func verbs() []verb {
-	return []verb{buildVerb(), dumpVerb(), infoVerb(), checkVerb(), convertVerb(), preloadVerb(), proveVerb(), recordVerb(), topVerb(), heapVerb(), agentVerb(), scriptVerb(), stackVerb(), synthVerb(),
-		cacheVerb(), completionVerb(), manVerb(), versionVerb()}
+	return []verb{recordVerb(), topVerb(), heapVerb(), agentVerb(), scriptVerb(), stackVerb(), preloadVerb(), buildVerb(), cacheVerb(), proveVerb(), checkVerb(),
+		synthVerb(), convertVerb(), dumpVerb(), infoVerb(), completionVerb(), manVerb(), versionVerb()}
 }
 
 // run is the command without the process. It returns the exit status.

@@ -189,6 +189,19 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// TestHelpWidth: help fits a terminal of 80 columns.
+func TestHelpWidth(t *testing.T) {
+	texts := []string{usage(), perfHelp}
+	for _, v := range verbs() {
+		texts = append(texts, ehasm(t, v.name, "--help").stdout)
+	}
+	for _, text := range texts {
+		for line := range strings.Lines(text) {
+			assert.LessOrEqual(t, len([]rune(strings.TrimSuffix(line, "\n"))), helpWidth, line)
+		}
+	}
+}
+
 // TestNearest: a mistyped verb is answered with the one that was meant.
 func TestNearest(t *testing.T) {
 	for name, want := range map[string]string{"biuld": "build", "recrod": "record", "scr": "script", "prov": "prove", "chekc": "check",

@@ -53,8 +53,8 @@ func manVerb() verb {
 	return v
 }
 
-const completionHelp = `Print the script that completes verbs, flags and their values in a shell: bash, zsh or
-fish.
+const completionHelp = `Print the script that completes verbs, flags and their values in a shell: bash,
+zsh or fish.
 
 Usage:
   ehasm completion SHELL

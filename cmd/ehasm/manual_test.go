@@ -80,7 +80,7 @@ func TestCompletion(t *testing.T) {
 	assert.Equal(t, []string{"--dispatch"}, bash("ehasm build --disp"))
 	assert.Equal(t, []string{"preload"}, bash("ehasm help pre"))
 	assert.Equal(t, []string{"perf", "perf.data"}, bash("ehasm record --format pe"))
-	assert.Equal(t, []string{"firefox", "folded"}, bash("ehasm script --format f"))
+	assert.Equal(t, []string{"folded", "firefox"}, bash("ehasm script --format f"))
 	assert.Equal(t, []string{"comm"}, bash("ehasm agent --labels com"))
 	assert.Empty(t, bash("ehasm preload ls --"), "flags of the command that is run are not ours")
 	assert.Contains(t, bash("ehasm record -o x.svg -- ech"), "echo", "the command")

@@ -22,8 +22,8 @@ import (
 const (
 	perfBrief = "perf, with stacks unwound by ehasm"
 	perfHelp  = `ehasm-perf script writes what perf script writes, and unwinds the stacks of
-recordings with --call-graph dwarf as 'ehasm script' does: faster, and where perf
-cuts them. For all other commands, flags and recordings it runs perf.
+recordings with --call-graph dwarf as 'ehasm script' does: faster, and where
+perf cuts them. For all other commands, flags and recordings it runs perf.
 
 Usage:
   ehasm-perf script [-i FILE] [-F FIELDS] [-G] [--header] [--inline] [--no-inline]

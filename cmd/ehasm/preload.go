@@ -20,45 +20,49 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const preloadHelp = `Run a program that unwinds its own stack (a profiler, a heap tracer, backtrace())
-with libehunwind in place of its unwinder. preload builds the eh_elfs that the cache
-lacks for the program, the libraries it loads and the vDSO. It then replaces itself by
-the program, with libehunwind-preload.so in LD_PRELOAD, and with ehasm's libgcc_s.so.1,
-if there is one, which makes C++ exceptions faster. The program keeps the process id,
-so its exit status, signals and terminal are its own.
+const preloadHelp = `Run a program that unwinds its own stack (a profiler, a heap tracer,
+backtrace()) with libehunwind in place of its unwinder. preload builds the
+eh_elfs that the cache lacks for the program, the libraries it loads and the
+vDSO. It then replaces itself by the program, with libehunwind-preload.so in
+LD_PRELOAD, and with ehasm's libgcc_s.so.1, if there is one, which makes C++
+exceptions faster. The program keeps the process id, so its exit status, signals
+and terminal are its own.
 
 Usage:
   ehasm preload [flags] [--] COMMAND [ARGUMENT...]
   ehasm preload --system [flags] [--] COMMAND [ARGUMENT...]
 `
 
-const preloadMore = `An object whose eh_elf cannot be made is named; for stacks through it, the program's own
-unwinder does the work. Name libraries that the program opens later with dlopen, and
-programs that it starts, by --with; processes that it starts inherit LD_PRELOAD. If
-COMMAND is a script, or starts a program that its arguments name (env, time, heaptrack),
-eh_elfs are also built for that program and for the libraries in ../lib/COMMAND. If the
-program is linked with AddressSanitizer, its runtime is put first. A process whose stacks
-could not be taken over says so at exit, and why. Signals that are ignored when preload
+const preloadMore = `An object whose eh_elf cannot be made is named; for stacks through it, the
+program's own unwinder does the work. Name libraries that the program opens
+later with dlopen, and programs that it starts, by --with; processes that it
+starts inherit LD_PRELOAD. If COMMAND is a script, or starts a program that its
+arguments name (env, time, heaptrack), eh_elfs are also built for that program
+and for the libraries in ../lib/COMMAND. If the program is linked with
+AddressSanitizer, its runtime is put first. A process whose stacks could not be
+taken over says so at exit, and why. Signals that are ignored when preload
 starts have their default action in the program, except SIGHUP and SIGINT.
 
-With --system preload runs nothing. As root, it makes the eh_elfs in /usr/lib/ehasm. It prints
-a systemd drop-in that preloads the libraries into the service whose ExecStart= is COMMAND.
-The service itself makes no eh_elfs. See also 'ehasm build --system'.
+With --system preload runs nothing. As root, it makes the eh_elfs in
+/usr/lib/ehasm. It prints a systemd drop-in that preloads the libraries into the
+service whose ExecStart= is COMMAND. The service itself makes no eh_elfs. See
+also 'ehasm build --system'.
 
-The library is looked for beside the ehasm command, in ../lib and ../lib/x86_64-linux-gnu
-from there, and in build/runtime, where 'make runtime' puts it; EHASM_PRELOAD_LIBRARY
-or --library names another. libgcc/libgcc_s.so.1 is looked for beside the library.
-With EHASM_STATS=1 the program prints what was unwound.
+The library is looked for beside the ehasm command, in ../lib and
+../lib/x86_64-linux-gnu from there, and in build/runtime, where 'make runtime'
+puts it; EHASM_PRELOAD_LIBRARY or --library names another. libgcc/libgcc_s.so.1
+is looked for beside the library. With EHASM_STATS=1 the program prints what was
+unwound.
 
-Exit status: 126 or 127 if COMMAND cannot be executed or found, as in env(1); 1 if the
-preload is impossible; otherwise COMMAND's.
+Exit status: 126 or 127 if COMMAND cannot be executed or found, as in env(1); 1
+if the preload is impossible; otherwise COMMAND's.
 
 Examples:
   ehasm preload -- ./server --port 8080
   ehasm preload heaptrack ./server
   ehasm preload --with /usr/lib/python3/dist-packages -- python3 work.py
   ehasm preload --no-exceptions ./program
-  ehasm preload --system -- /usr/sbin/server > /etc/systemd/system/server.service.d/ehasm.conf
+  ehasm preload --system -- /usr/sbin/server > /etc/systemd/system/server.service.d/e.conf
   LD_PRELOAD=libprofiler.so.0 CPUPROFILE=out.prof ehasm preload ./program
 `
 
@@ -94,7 +98,7 @@ type preloadOptions struct {
 
 // preloadVerb is the verb preload. Flags end at the command's name.
 func preloadVerb() verb {
-	v := verb{name: "preload", brief: "run a program that unwinds itself, with libehunwind in place of its unwinder", help: preloadHelp, more: preloadMore, command: true}
+	v := verb{name: "preload", brief: "run a program with libehunwind in place of its unwinder", help: preloadHelp, more: preloadMore, command: true}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &preloadOptions{}
 		fs.StringVar(&opt.library, "library", "", "preload `FILE`")

@@ -19,9 +19,10 @@ Usage:
   ehasm prove [flags] --all DIR
 `
 
-const proveMore = `The object of NAME.eh_elf.so is NAME beside it, unless --object names it. It must be
-the one that the file was made from: its build-id, or content, is compared. If the proof
-of a file fails, the pc, the row and the difference are printed, and the exit status is 1.
+const proveMore = `The object of NAME.eh_elf.so is NAME beside it, unless --object names it. It
+must be the one that the file was made from: its build-id, or content, is
+compared. If the proof of a file fails, the pc, the row and the difference are
+printed, and the exit status is 1.
 
 Examples:
   ehasm prove eh_elfs/ls.eh_elf.so --object /bin/ls

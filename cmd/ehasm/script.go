@@ -30,10 +30,11 @@ import (
 )
 
 const scriptHelp = `Unwind the samples of a perf.data file through eh_elfs and write their stacks.
-script interprets FDEs as frames fall into them. An object with many frames gets an
-eh_elf meanwhile. It comes from the cache that 'ehasm build --cache' fills, if proven
-to mean the object's tables; otherwise script compiles it in memory. New ones also go
-into the cache once the output is written, unless --cache=false.
+script interprets FDEs as frames fall into them. An object with many frames gets
+an eh_elf meanwhile. It comes from the cache that 'ehasm build --cache' fills,
+if proven to mean the object's tables; otherwise script compiles it in memory.
+New ones also go into the cache once the output is written, unless
+--cache=false.
 
 Usage:
   ehasm script [flags] [FILE]
@@ -46,45 +47,47 @@ const scriptMore = `Record with registers and a copy of the stack:
 Formats:
 
   perf       the text of perf script
-  folded     a line per distinct stack with the number of its samples, for flamegraph.pl
+  folded     a line per distinct stack with its samples, for flamegraph.pl
   json       an object per sample
   pprof      a profile for go tool pprof
   svg        a flame graph for a browser
   firefox    a timeline of each thread, for https://profiler.firefox.com
-  perf.data  the recording itself, with call chains instead of copies of stacks and
-             registers: small, safer to share, and quickly read by perf and other tools
+  perf.data  the recording itself, with call chains instead of copies of stacks
+             and registers: small, safer to share, read quickly by perf
 
 Without --format the name of -o's FILE chooses: .svg, .folded, .json, .pb.gz,
-.perf.txt, .json.gz (firefox), perf.data. In folded, stacks whose
-outermost frame is unknown begin with [truncated]. Functions of the kernel end in
-_[k], those compiled at run time in _[j], inlined ones in _[i].
+.perf.txt, .json.gz (firefox), perf.data. In folded, stacks whose outermost
+frame is unknown begin with [truncated]. Functions of the kernel end in _[k],
+those compiled at run time in _[j], inlined ones in _[i].
 
-With --before a flame graph shows how the shares of functions differ from those of
-another recording: red for more, blue for less.
+With --before a flame graph shows how the shares of functions differ from those
+of another recording: red for more, blue for less.
 
-script looks for objects under their recorded paths, then by build-id in ~/.debug
-and /usr/lib/debug. Names also come from separate debug files there and from
-/tmp/perf-PID.map. For the kernel they come from the copy of kallsyms in ~/.debug, or
-for the running one from /proc/kallsyms. --inline and --lines need DWARF, in the
-object or its debug file. script fetches missing files from the debuginfod servers in
-DEBUGINFOD_URLS, if that is set, and keeps them where gdb and perf do.
+script looks for objects under their recorded paths, then by build-id in
+~/.debug and /usr/lib/debug. Names also come from separate debug files there and
+from /tmp/perf-PID.map. For the kernel they come from the copy of kallsyms in
+~/.debug, or for the running one from /proc/kallsyms. --inline and --lines need
+DWARF, in the object or its debug file. script fetches missing files from the
+debuginfod servers in DEBUGINFOD_URLS, if that is set, and keeps them where gdb
+and perf do.
 
---signatures shows functions with their parameters. They come from DWARF, else from .BTF
-sections (for the running kernel, from /sys/kernel/btf), else from mangled names. A function
-without any of these keeps its plain name.
+--signatures shows functions with their parameters. They come from DWARF, else
+from .BTF sections (for the running kernel, from /sys/kernel/btf), else from
+mangled names. A function without any of these keeps its plain name.
 
---labels takes a list of comm, pid, tid, executable, build-id, cgroup, container, host and
-cpu, or none. Samples of pprof files get these labels, with OpenTelemetry's keys, such as
-process.pid.
+--labels takes a list of comm, pid, tid, executable, build-id, cgroup,
+container, host and cpu, or none. Samples of pprof files get these labels, with
+OpenTelemetry's keys, such as process.pid.
 
 Some code has no unwind information: code compiled at run time, the C run-time's
-startup files, some assembler code. For code in files script makes rows, as 'ehasm
-synth' shows them, unless --synth=off. Elsewhere the walk goes on by frame pointer,
-which may skip a caller. --frame-pointers=gaps does so only in files that have a table
-without a row for this code, as perf script does, and otherwise ends the stack. With
-never and --synth=off, all frames of files come from unwind information. If the
-object's file is there, a guessed frame must lie after a call. json and pprof mark it;
-svg and the summary count stacks with such frames separately.
+startup files, some assembler code. For code in files script makes rows, as
+'ehasm synth' shows them, unless --synth=off. Elsewhere the walk goes on by
+frame pointer, which may skip a caller. --frame-pointers=gaps does so only in
+files that have a table without a row for this code, as perf script does, and
+otherwise ends the stack. With never and --synth=off, all frames of files come
+from unwind information. If the object's file is there, a guessed frame must lie
+after a call. json and pprof mark it; svg and the summary count stacks with such
+frames separately.
 
 Examples:
   ehasm script | less

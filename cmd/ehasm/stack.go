@@ -20,8 +20,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const stackHelp = `Show the stacks of all threads of processes, or of a core file, with inlined functions,
-files and lines, and what each thread is blocked in.
+const stackHelp = `Show the stacks of all threads of processes, or of a core file, with inlined
+functions, files and lines, and what each thread is blocked in.
 
 Usage:
   ehasm stack [flags] PID...
@@ -30,28 +30,30 @@ Usage:
   ehasm stack --core-pattern [flags] PID TID [-- HANDLER [arguments]]
 `
 
-const stackMore = `Each thread stops alone, and only while ehasm copies its registers and the used part of
-its stack. ehasm reads names while everything runs. It waits 100 ms for a thread to stop,
-and then only names it: it may be in uninterruptible sleep. A runnable thread that waits
-for a CPU has 10 s. If ehasm is killed, the process goes on. With --consistent all threads
-stop together, so that their stacks show one moment, as for deadlocks. For root, stacks of
-blocked threads begin in the kernel.
+const stackMore = `Each thread stops alone, and only while ehasm copies its registers and the used
+part of its stack. ehasm reads names while everything runs. It waits 100 ms for
+a thread to stop, and then only names it: it may be in uninterruptible sleep. A
+runnable thread that waits for a CPU has 10 s. If ehasm is killed, the process
+goes on. With --consistent all threads stop together, so that their stacks show
+one moment, as for deadlocks. For root, stacks of blocked threads begin in the
+kernel.
 
 You need the rights of a debugger: be the process's user or root, and see
 kernel.yama.ptrace_scope. A name of digits alone is a PID; ./1234 is a file.
 
-In a core, the thread that crashed comes first. Code comes from the files that were mapped.
-A file with another build-id, since replaced, is named and not used. EXECUTABLE is the
-program, if it has moved. With - the core comes from standard input, as from a
-decompressor. ehasm also looks for files in /usr/lib/debug, in ~/.debug, and on the
-debuginfod servers of DEBUGINFOD_URLS.
+In a core, the thread that crashed comes first. Code comes from the files that
+were mapped. A file with another build-id, since replaced, is named and not
+used. EXECUTABLE is the program, if it has moved. With - the core comes from
+standard input, as from a decompressor. ehasm also looks for files in
+/usr/lib/debug, in ~/.debug, and on the debuginfod servers of DEBUGINFOD_URLS.
 
-Frames without unwind information are marked as guessed. A stack that is not complete says
-why. Without --format the name of -o's FILE chooses: .svg, .folded, .json, .pb.gz,
-.perf.txt; any other is text.
+Frames without unwind information are marked as guessed. A stack that is not
+complete says why. Without --format the name of -o's FILE chooses: .svg,
+.folded, .json, .pb.gz, .perf.txt; any other is text.
 
-With --core-pattern ehasm handles crashes for the kernel, which writes the core to its
-standard input. ehasm writes a report with the stacks into ` + crashFolder + `,
+With --core-pattern ehasm handles crashes for the kernel, which writes the core
+to its standard input. ehasm writes a report with the stacks
+into ` + crashFolder + `,
 or into the folder of -o, and passes the core on to HANDLER, if there is one:
   kernel.core_pattern=|/usr/bin/ehasm stack --core-pattern %P %I
 

@@ -13,27 +13,27 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const synthHelp = `Make unwind rows from code: for code that has none, such as hand-written assembly,
-or for all code. Nothing is run. An instruction gets a row only if all paths to it
-agree; instructions left out are counted.
+const synthHelp = `Make unwind rows from code: for code that has none, such as hand-written
+assembly, or for all code. Nothing is run. An instruction gets a row only if all
+paths to it agree; instructions left out are counted.
 
 Usage:
   ehasm synth [flags] FILE
 `
 
-const synthMore = `Without a flag that says what to write, synth prints a summary of the rows. With -o it
-writes a separate debug file with the rows as .debug_frame, which gdb and elfutils find
-by the object's build-id as .build-id/xx/yyyy.debug.
+const synthMore = `Without a flag that says what to write, synth prints a summary of the rows. With
+-o it writes a separate debug file with the rows as .debug_frame, which gdb and
+elfutils find by the object's build-id as .build-id/xx/yyyy.debug.
 
---cfi is for authors of assembly: it prints the directives of each function, with the
-offsets of the instructions to put them before. It also takes .o files.
+--cfi is for authors of assembly: it prints the directives of each function,
+with the offsets of the instructions to put them before. It also takes .o files.
 
---synth=missing makes rows for code without rows; wrong, also in place of rows that
-'ehasm check' finds wrong; all, for all code.
+--synth=missing makes rows for code without rows; wrong, also in place of rows
+that 'ehasm check' finds wrong; all, for all code.
 
-Functions are found by symbols, relocations, calls, and addresses that code takes. With
---synth=all, only the bounds of functions and their landing pads are taken from the file's
-unwind tables.
+Functions are found by symbols, relocations, calls, and addresses that code
+takes. With --synth=all, only the bounds of functions and their landing pads are
+taken from the file's unwind tables.
 
 'ehasm build --synth=missing' compiles the same rows into an eh_elf.
 

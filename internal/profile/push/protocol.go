@@ -2,6 +2,7 @@ package push
 
 import (
 	"bytes"
+	"compress/gzip"
 	"fmt"
 	"maps"
 	"net/url"
@@ -29,6 +30,7 @@ type Protocol struct {
 	// path is appended to a URL without a path.
 	path        string
 	contentType string // of the request's body
+	encoding    string // of the body; "": none
 	// query returns the query of the URL; nil: none.
 	query func(p *Profile) url.Values
 	body  func(p *Profile) ([]byte, error) // the bytes of the request
@@ -38,8 +40,20 @@ type Protocol struct {
 func protocols() []*Protocol {
 	return []*Protocol{
 		{Name: "pyroscope", path: "/push.v1.PusherService/Push", contentType: "application/proto", body: pyroscopeBody},
-		{Name: "otlp", path: "/v1development/profiles", contentType: "application/x-protobuf", body: otlpBody},
+		{Name: "otlp", path: "/v1development/profiles", contentType: "application/x-protobuf", encoding: "gzip", body: compressed(otlpBody)},
 		{Name: "pprof", contentType: "application/octet-stream", query: pprofQuery, body: func(p *Profile) ([]byte, error) { return p.Pprof, nil }},
+	}
+}
+
+// compressed returns a body that is compressed with gzip.
+func compressed(body func(*Profile) ([]byte, error)) func(*Profile) ([]byte, error) {
+	return func(p *Profile) ([]byte, error) {
+		plain, err := body(p)
+		var b bytes.Buffer
+		w := gzip.NewWriter(&b)
+		w.Write(plain) // a bytes.Buffer never fails
+		w.Close()
+		return b.Bytes(), err
 	}
 }
 

@@ -263,6 +263,9 @@ func (p *Pusher) post(profile *Profile, body []byte) error {
 		req.Header[k] = v
 	}
 	req.Header.Set("Content-Type", p.opt.Protocol.contentType)
+	if p.opt.Protocol.encoding != "" {
+		req.Header.Set("Content-Encoding", p.opt.Protocol.encoding)
+	}
 	req.Header.Set("User-Agent", "ehasm")
 	res, err := p.opt.Client.Do(req)
 	if err != nil {

@@ -2,6 +2,7 @@ package servers
 
 import (
 	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"net/http"
@@ -54,7 +55,10 @@ func TestOTLP(t *testing.T) {
 		assert.Equal(t, "/v1development/profiles", r.URL.Path)
 		assert.Equal(t, "application/x-protobuf", r.Header.Get("Content-Type"))
 		assert.Equal(t, "Bearer t", r.Header.Get("Authorization"))
-		body, _ = io.ReadAll(r.Body)
+		assert.Equal(t, "gzip", r.Header.Get("Content-Encoding"))
+		plain, err := gzip.NewReader(r.Body)
+		require.NoError(t, err)
+		body, _ = io.ReadAll(plain)
 	}))
 	defer server.Close()
 	protocol, err := push.ProtocolByName("otlp")
