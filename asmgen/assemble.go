@@ -28,44 +28,44 @@ type generator struct {
 	plan *plan.Plan
 	opt  Options
 
-	rodata
+	data   rodata
 	layout layout
 	exprs  []label // by dwarfcfa.ExprID; 0: not used
 
-	entryLabels
-	lookupLabels
-	stopLabels
-	slowLabels
-	stepLabels
+	text    textLabels
+	find    findLabels
+	stop    stopLabels
+	slow    slowLabels
+	stepped steppedLabels
 
 	block []label // by plan.Blocks: where a page leads to
 	tree  []label // by plan.Trees: where the page table leads to; 0 if a page has no code
 	tails []label // by plan.Tails
 
-	ownFrames
+	frames ownFrames
 }
 
 // rodata is the data beside the code: tables of pages, then descriptors.
 type rodata struct {
-	data     []byte            // tables of pages, then descriptors
-	dataRefs []descRef         // places of expressions in descriptors, filled in at the end
-	descs    map[string]uint32 // offsets of placed descriptors
+	bytes []byte
+	refs  []descRef         // places of expressions in descriptors, filled in at the end
+	descs map[string]uint32 // offsets of placed descriptors
 
 	words  int   // entries in all tables of pages
 	tables []int // by plan.Segments: where the entries of its table begin
 }
 
-// entryLabels are the functions of the text and its bounds.
-type entryLabels struct {
-	text, textEnd label
-	step, thunk   label // _eh_elf, and the read callback that it gives its walk
-	chain, begin  label // _eh_elf_chain_1 and what it shares with the other
-	walk          label // _eh_elf_walk
-	subroutines   label // spill, readWord and expressions: the last part of the text
+// textLabels are the bounds of the text and its functions.
+type textLabels struct {
+	start, end   label
+	step, thunk  label // _eh_elf, and the read callback that it gives its walk
+	chain, begin label // _eh_elf_chain_1 and what it shares with the other
+	walk         label // _eh_elf_walk
+	subroutines  label // spill, readWord and expressions: the last part of the text
 }
 
-// lookupLabels are the places of a walk between two rows.
-type lookupLabels struct {
+// findLabels are the places of a walk between two rows.
+type findLabels struct {
 	load             label // sets the registers up
 	dispatch, lookup label // from a pc to its row
 	search           label // of the segment
@@ -77,28 +77,26 @@ type stopLabels struct{ noInfo, outermost, notCompiled, badRegister label }
 
 // slowLabels are the entries of the slow path and its subroutines.
 type slowLabels struct {
-	slowFast, slowRow           label // from a row that is fast otherwise, and from others
+	fast, row                   label // from a row that is fast otherwise, and from others
 	spill, readWord             label
 	exprInvalid, exprUnreadable label // ends of expressions without a value
 }
 
-// stepLabels are the places of _eh_elf that the code of rows leads to.
-type stepLabels struct{ stepTail, stepGeneral, stepDone, stepStop label }
+// steppedLabels are the places of _eh_elf that the code of rows leads to.
+type steppedLabels struct{ tail, general, done, stop label }
 
 // ownFrames are the unwind information of the generated functions.
-type ownFrames struct {
-	stepFrame, thunkFrame, chainFrame, walkFrame, subFrame frameRows
-}
+type ownFrames struct{ step, thunk, chain, walk, sub frameRows }
 
 // Assemble generates the code of a plan.
 func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 	g := &generator{
 		asm: newAssembler(), plan: p, opt: opt,
-		rodata: rodata{descs: map[string]uint32{}},
-		exprs:  make([]label, len(p.Table.Exprs)),
-		block:  make([]label, len(p.Blocks)),
-		tree:   make([]label, len(p.Trees)),
-		tails:  make([]label, len(p.Tails)),
+		data:  rodata{descs: map[string]uint32{}},
+		exprs: make([]label, len(p.Table.Exprs)),
+		block: make([]label, len(p.Blocks)),
+		tree:  make([]label, len(p.Trees)),
+		tails: make([]label, len(p.Tails)),
 	}
 	g.asm.newLabel() // no label is 0
 	g.layout = treeLayout{g}
@@ -106,23 +104,23 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 		g.layout = &packedLayout{g: g, slots: g.asm.newLabel()}
 	}
 	a := g.asm
-	for _, l := range []*label{&g.text, &g.chain, &g.begin, &g.walk, &g.dispatch, &g.lookup, &g.load,
-		&g.segmentEnd, &g.exit, &g.noInfo, &g.outermost, &g.notCompiled, &g.badRegister,
-		&g.slowFast, &g.slowRow, &g.spill, &g.readWord, &g.exprInvalid, &g.exprUnreadable,
-		&g.stepTail, &g.stepGeneral, &g.stepDone, &g.stepStop,
-		&g.subroutines, &g.textEnd, &g.step, &g.thunk, &g.search} {
+	for _, l := range []*label{&g.text.start, &g.text.chain, &g.text.begin, &g.text.walk, &g.find.dispatch, &g.find.lookup, &g.find.load,
+		&g.find.segmentEnd, &g.find.exit, &g.stop.noInfo, &g.stop.outermost, &g.stop.notCompiled, &g.stop.badRegister,
+		&g.slow.fast, &g.slow.row, &g.slow.spill, &g.slow.readWord, &g.slow.exprInvalid, &g.slow.exprUnreadable,
+		&g.stepped.tail, &g.stepped.general, &g.stepped.done, &g.stepped.stop,
+		&g.text.subroutines, &g.text.end, &g.text.step, &g.text.thunk, &g.find.search} {
 		*l = a.newLabel()
 	}
 	for i := range p.Segments {
-		g.tables = append(g.tables, g.words)
-		g.words += len(p.Segments[i].Table)
+		g.data.tables = append(g.data.tables, g.data.words)
+		g.data.words += len(p.Segments[i].Table)
 	}
 	if err := g.layout.table(); err != nil {
 		return nil, err
 	}
 
 	// The text is emitted in this order: what runs most lies close together, subroutines last.
-	a.bind(g.text)
+	a.bind(g.text.start)
 	g.stepEntry()
 	g.chainEntry()
 	g.entry()
@@ -143,19 +141,19 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 	if err := a.flush(); err != nil {
 		return nil, err
 	}
-	a.bind(g.subroutines)
+	a.bind(g.text.subroutines)
 	g.spillCode()
 	g.readWordCode()
 	if err := g.expressions(); err != nil {
 		return nil, err
 	}
-	a.bind(g.textEnd)
+	a.bind(g.text.end)
 	if err := a.finish(); err != nil {
 		return nil, err
 	}
 	// Only now all labels have places.
-	for _, r := range g.dataRefs {
-		binary.LittleEndian.PutUint32(g.data[r.off:], uint32(a.where[r.to]))
+	for _, r := range g.data.refs {
+		binary.LittleEndian.PutUint32(g.data.bytes[r.off:], uint32(a.where[r.to]))
 	}
 	return g.code(), nil
 }
@@ -195,32 +193,32 @@ func (g *generator) code() *Code {
 	textWords := g.layout.fill(where)
 	p := g.plan
 	c := &Code{
-		Text: g.asm.text, Data: g.data, Fixups: g.asm.fixups,
+		Text: g.asm.text, Data: g.data.bytes, Fixups: g.asm.fixups,
 		Low: p.Low, High: p.High,
 		Ranges: len(p.Table.Ranges), Rows: len(p.Table.Rows),
 		NoDeref: g.opt.NoDeref,
 		Packed:  p.Dispatch == plan.DispatchPacked, TextWords: textWords,
 		Symbols: []Symbol{
-			{Name: abi.SymbolStep, Start: where(g.step), End: where(g.chain), Exported: true},
-			{Name: abi.SymbolChain, Start: where(g.chain), End: where(g.walk), Exported: true},
-			{Name: abi.SymbolWalk, Start: where(g.walk), End: where(g.textEnd), Exported: true},
+			{Name: abi.SymbolStep, Start: where(g.text.step), End: where(g.text.chain), Exported: true},
+			{Name: abi.SymbolChain, Start: where(g.text.chain), End: where(g.text.walk), Exported: true},
+			{Name: abi.SymbolWalk, Start: where(g.text.walk), End: where(g.text.end), Exported: true},
 		},
 	}
-	thunk := g.chain
+	thunk := g.text.chain
 	if !g.opt.NoDeref {
-		thunk = g.thunk
+		thunk = g.text.thunk
 	}
-	frame := Frame{End: where(g.textEnd)}
+	frame := Frame{End: where(g.text.end)}
 	add := func(from, to label, rows *frameRows) {
 		if from != to {
 			frame.Rows = append(frame.Rows, rows.within(where(from), where(to), where)...)
 		}
 	}
-	add(g.step, thunk, &g.stepFrame)
-	add(thunk, g.chain, &g.thunkFrame)
-	add(g.chain, g.walk, &g.chainFrame)
-	add(g.walk, g.subroutines, &g.walkFrame)
-	add(g.subroutines, g.textEnd, &g.subFrame)
+	add(g.text.step, thunk, &g.frames.step)
+	add(thunk, g.text.chain, &g.frames.thunk)
+	add(g.text.chain, g.text.walk, &g.frames.chain)
+	add(g.text.walk, g.text.subroutines, &g.frames.walk)
+	add(g.text.subroutines, g.text.end, &g.frames.sub)
 	c.Frames = []Frame{frame} // one, which saves each file 0.1 KB
 	c.Marks = g.marks(where)
 	c.locate = func(pc dwarfcfa.Addr) (uint32, uint32) {
@@ -250,12 +248,12 @@ func (g *generator) marks(where func(label) uint32) []Mark {
 		label label
 		name  string
 	}{
-		{g.step, abi.SymbolStep}, {g.chain, abi.SymbolChain}, {g.walk, abi.SymbolWalk},
-		{g.segmentEnd, "segment_end"}, {g.badRegister, "bad_register"}, {g.notCompiled, "not_compiled"},
-		{g.outermost, "outermost"}, {g.noInfo, "no_info"}, {g.exit, "exit"}, {g.load, "load"},
-		{g.stepTail, "step_tail"}, {g.stepGeneral, "step_general"},
-		{g.stepDone, "step_done"}, {g.stepStop, "step_stop"}, {g.slowFast, "slow_fast"}, {g.slowRow, "slow_row"}, {g.dispatch, "dispatch"}, {g.lookup, "lookup"},
-		{g.spill, "spill"}, {g.readWord, "read_word"},
+		{g.text.step, abi.SymbolStep}, {g.text.chain, abi.SymbolChain}, {g.text.walk, abi.SymbolWalk},
+		{g.find.segmentEnd, "segment_end"}, {g.stop.badRegister, "bad_register"}, {g.stop.notCompiled, "not_compiled"},
+		{g.stop.outermost, "outermost"}, {g.stop.noInfo, "no_info"}, {g.find.exit, "exit"}, {g.find.load, "load"},
+		{g.stepped.tail, "step_tail"}, {g.stepped.general, "step_general"},
+		{g.stepped.done, "step_done"}, {g.stepped.stop, "step_stop"}, {g.slow.fast, "slow_fast"}, {g.slow.row, "slow_row"}, {g.find.dispatch, "dispatch"}, {g.find.lookup, "lookup"},
+		{g.slow.spill, "spill"}, {g.slow.readWord, "read_word"},
 	} {
 		add(n.label, "%s", n.name)
 	}

@@ -25,15 +25,15 @@ func (g *generator) descriptor(row uint32, given int) uint32 {
 	for _, r := range refs {
 		key += string(binary.LittleEndian.AppendUint32(nil, uint32(r.to)))
 	}
-	if off, ok := g.descs[key]; ok {
+	if off, ok := g.data.descs[key]; ok {
 		return off
 	}
-	off := uint32(len(g.data) + head) // descriptors of tails have stepBytes before them
-	g.descs[key] = off
+	off := uint32(len(g.data.bytes) + head) // descriptors of tails have stepBytes before them
+	g.data.descs[key] = off
 	for _, r := range refs {
-		g.dataRefs = append(g.dataRefs, descRef{off: len(g.data) + r.off, to: r.to})
+		g.data.refs = append(g.data.refs, descRef{off: len(g.data.bytes) + r.off, to: r.to})
 	}
-	g.data = append(g.data, d...)
+	g.data.bytes = append(g.data.bytes, d...)
 	return off
 }
 
@@ -133,7 +133,7 @@ func (g *generator) ownTails(tail int, heads []uint32, own map[uint32]bool) ([]u
 			return nil, err
 		}
 		g.asm.bind(g.block[h])
-		g.fastHead(&p.Blocks[h])
+		g.asm.fastHead(&p.Blocks[h])
 		g.tail(&p.Tails[tail], p.Blocks[h].Row, g.asm.newLabel(), true)
 	}
 	return rest, nil
@@ -185,27 +185,27 @@ func (g *generator) hotTails(weights []uint64) []bool {
 // slowHead emits a row of the slow path.
 func (g *generator) slowHead(b *plan.Block) {
 	g.asm.leaData(g.descriptor(b.Row, -1), rTmp)
-	g.asm.jump(obj.AJMP, g.slowRow)
+	g.asm.jump(obj.AJMP, g.slow.row)
 }
 
 // fastHead emits the computation of a row's CFA.
-func (g *generator) fastHead(b *plan.Block) {
+func (a *assembler) fastHead(b *plan.Block) {
 	if b.Base == abi.RBP {
-		g.asm.op(x86.ALEAQ, memIndex(rBP, rDelta, 1, int64(b.Offset)), reg(rCFA))
+		a.op(x86.ALEAQ, memIndex(rBP, rDelta, 1, int64(b.Offset)), reg(rCFA))
 		return
 	}
-	g.asm.op(x86.ALEAQ, mem(rSP, int64(b.Offset)), reg(rCFA))
+	a.op(x86.ALEAQ, mem(rSP, int64(b.Offset)), reg(rCFA))
 }
 
 // stopCode returns the code that ends the walk as a block says.
 func (g *generator) stopCode(b *plan.Block) (label, error) {
 	switch abi.Status(b.Status) {
 	case abi.StatusNoInfo:
-		return g.noInfo, nil
+		return g.stop.noInfo, nil
 	case abi.StatusOutermost:
-		return g.outermost, nil
+		return g.stop.outermost, nil
 	case abi.StatusNotCompiled:
-		return g.notCompiled, nil
+		return g.stop.notCompiled, nil
 	}
 	return 0, fmt.Errorf("%w: a row that stops with status %d", ErrAssemble, b.Status)
 }
@@ -254,7 +254,7 @@ func (g *generator) headsBefore(heads []uint32, tail label) {
 	}
 	for i, h := range heads {
 		a.bind(g.block[h])
-		g.fastHead(&p.Blocks[h])
+		g.asm.fastHead(&p.Blocks[h])
 		switch {
 		case i == len(heads)-1:
 		case i >= short:
@@ -312,7 +312,7 @@ func (g *generator) tail(t *plan.Tail, row uint32, at label, hot bool) {
 		g.nextStep()
 		g.findRow()
 	} else {
-		a.jump(obj.AJMP, g.dispatch)
+		a.jump(obj.AJMP, g.find.dispatch)
 	}
 	a.bind(slow)
 	given := descCFAGiven
@@ -320,5 +320,5 @@ func (g *generator) tail(t *plan.Tail, row uint32, at label, hot bool) {
 		given = descCFAFromBP
 	}
 	a.leaData(g.descriptor(row, given), rTmp)
-	a.jump(obj.AJMP, g.slowFast)
+	a.jump(obj.AJMP, g.slow.fast)
 }

@@ -23,29 +23,28 @@ const (
 // fast path has them. What is in memory stays as it is but for slotBase.
 func (g *generator) chainEntry() {
 	a := g.asm
-	f := &g.chainFrame
+	f := &g.frames.chain
 	first, second := a.newLabel(), a.newLabel()
-	a.bind(g.chain)
+	a.bind(g.text.chain)
 	a.jumpShort(obj.AJMP, first)
-	f.save(g.chain)
+	f.save(g.text.chain)
 	a.bind(second)
 	f.push(second, abi.RBP)
 	f.grow(second, frameSize)
 	// The base of this object replaces the last one's; the pc becomes relative to it.
-	g.addConst(int64(g.plan.Base)+1, rBias, rBase)
-	g.store(rBase, slotBase)
+	a.addConst(int64(g.plan.Base)+1, rBias, rBase)
+	a.store(rBase, slotBase)
 	a.op(x86.ASUBQ, reg(rBase), reg(rPC))
-	a.jump(obj.AJMP, g.lookup)
+	a.jump(obj.AJMP, g.find.lookup)
 	a.bind(first)
 	f.restore(first)
-	g.pushes(f, reg(x86.REG_R9))
-	a.branch(obj.AJMP, g.begin)
+	a.pushes(f, reg(x86.REG_R9))
+	a.branch(obj.AJMP, g.text.begin)
 }
 
 // chained emits the way out of the object where others may follow. Where none does,
 // the walk ends at leave, with a base of 0: the pc is not relative to one.
-func (g *generator) chained(at, leave label) {
-	a := g.asm
+func (a *assembler) chained(at, leave label) {
 	a.bind(at)
 	a.op(x86.AADDQ, reg(rBase), reg(rNextPC))
 	a.leaLabel(leave, rLeave)

@@ -82,7 +82,7 @@ func (t treeLayout) alignTail(heads []uint32, tail label) ([]uint32, error) {
 	g, last := t.g, len(heads)-1
 	for _, h := range heads[:last] {
 		g.asm.bind(g.block[h])
-		g.fastHead(&g.plan.Blocks[h])
+		g.asm.fastHead(&g.plan.Blocks[h])
 		g.asm.jump(obj.AJMP, tail)
 	}
 	return heads[last:], g.asm.align(hotAlign)
@@ -94,9 +94,9 @@ func (t treeLayout) beforeTail(heads []uint32, tail label) { t.g.headsBefore(hea
 // table reserves a word for each page; fill sets them.
 func (t treeLayout) table() error {
 	g := t.g
-	g.data = make([]byte, 4*g.words, 4*g.words+4)
-	if g.words == 0 {
-		g.data = g.data[:4] // there are data even for an object without a row
+	g.data.bytes = make([]byte, 4*g.data.words, 4*g.data.words+4)
+	if g.data.words == 0 {
+		g.data.bytes = g.data.bytes[:4] // there are data even for an object without a row
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func (t treeLayout) fill(where func(label) uint32) int {
 	g, words := t.g, 0
 	for i := range g.plan.Segments {
 		for _, tree := range g.plan.Segments[i].Table {
-			binary.LittleEndian.PutUint32(g.data[4*words:], where(g.tree[tree]))
+			binary.LittleEndian.PutUint32(g.data.bytes[4*words:], where(g.tree[tree]))
 			words++
 		}
 	}

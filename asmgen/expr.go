@@ -67,7 +67,7 @@ func (g *generator) exprFailures() {
 	for _, f := range []struct {
 		label  label
 		status abi.Status
-	}{{g.exprInvalid, abi.StatusBadRegister}, {g.exprUnreadable, abi.StatusUnreadable}} {
+	}{{g.slow.exprInvalid, abi.StatusBadRegister}, {g.slow.exprUnreadable, abi.StatusUnreadable}} {
 		a.bind(f.label)
 		a.op(x86.AMOVL, imm(int64(f.status)), reg(x86.REG_DX))
 		a.op0(x86.ASTC)
@@ -167,7 +167,7 @@ func (c *exprCode) register(op dwarfcfa.ExprOp) {
 	ax := reg(x86.REG_AX)
 	if op.Reg != abi.RSP && op.Reg != abi.RIP { // those two are valid in every step
 		a.op(x86.ATESTL, imm(1<<op.Reg), mem(sRegs, int64(abi.RegsValid)))
-		a.jump(x86.AJEQ, c.g.exprInvalid)
+		a.jump(x86.AJEQ, c.g.slow.exprInvalid)
 	}
 	a.op(x86.AMOVQ, mem(sRegs, regOff(int(op.Reg))), ax)
 	c.addConst(op.Arg)
@@ -191,8 +191,8 @@ func (c *exprCode) deref(size int64) error {
 	a := c.g.asm
 	ax := reg(x86.REG_AX)
 	a.op(x86.AMOVQ, ax, reg(x86.REG_SI))
-	a.call(c.g.readWord)
-	a.jump(x86.AJCS, c.g.exprUnreadable)
+	a.call(c.g.slow.readWord)
+	a.jump(x86.AJCS, c.g.slow.exprUnreadable)
 	switch size {
 	case 1:
 		a.op(x86.AMOVBLZX, ax, ax)
@@ -276,7 +276,7 @@ func (c *exprCode) divide(rest bool) {
 	a := c.g.asm
 	ax, cx, dx := reg(x86.REG_AX), reg(x86.REG_CX), reg(x86.REG_DX)
 	a.op(x86.ATESTQ, cx, cx)
-	a.jump(x86.AJEQ, c.g.exprUnreadable)
+	a.jump(x86.AJEQ, c.g.slow.exprUnreadable)
 	a.op(x86.AXORL, dx, dx)
 	if rest {
 		a.divide(x86.ADIVQ, x86.REG_CX)

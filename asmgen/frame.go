@@ -101,17 +101,17 @@ var slowSaved = [...]machineSave{
 
 // saveMachine emits the saving of some of them; frame notes it. loadMachine emits the
 // inverse.
-func (g *generator) saveMachine(regs []machineSave, frame *frameRows) {
+func (a *assembler) saveMachine(regs []machineSave, frame *frameRows) {
 	for i, r := range regs {
-		g.store(r.reg, slotSaved+8*int64(i))
+		a.store(r.reg, slotSaved+8*int64(i))
 	}
-	frame.keep(g.asm.bindNew(), regs, slotSaved)
+	frame.keep(a.bindNew(), regs, slotSaved)
 }
 
 // loadMachine emits the loads of registers that saveMachine has stored.
-func (g *generator) loadMachine(regs []machineSave) {
+func (a *assembler) loadMachine(regs []machineSave) {
 	for i, r := range regs {
-		g.loadSlot(slotSaved+8*int64(i), r.reg)
+		a.loadSlot(slotSaved+8*int64(i), r.reg)
 	}
 }
 

@@ -53,7 +53,7 @@ const (
 // lookup emits the lookup of the pc's page: its number is the entry's.
 func (l *packedLayout) lookup(first int) {
 	a := l.g.asm
-	l.g.store(rPC, slotPC)
+	l.g.asm.store(rPC, slotPC)
 	a.op(x86.AMOVL, reg(rPC), reg(rTmp))
 	a.op(x86.ASHRL, imm(int64(l.g.plan.PageBits)), reg(rTmp))
 	if first != 0 {
@@ -78,7 +78,7 @@ func (l *packedLayout) enter() {
 		}
 		l.begins = a.bindNew()
 	}
-	g.spreadLowByte()
+	g.asm.spreadLowByte()
 	a.leaData(0, rCFA)
 	a.op(x86.AMOVWLZX, memIndex(rCFA, rTmp, 2, 0), reg(x86.REG_AX))
 	a.op(x86.ASHRL, imm(int64(l.groupBits)), reg(rTmp))
@@ -87,7 +87,7 @@ func (l *packedLayout) enter() {
 	a.op(x86.AMOVBLZX, mem(rTmp, 0), reg(pCount))
 	a.op(x86.ACMPL, reg(pCount), imm(packedKeys))
 	a.jump(x86.AJHI, l.long)
-	g.compareKeys(1)
+	g.asm.compareKeys(1)
 	a.op(x86.ABTSL, reg(pCount), reg(pMask)) // what follows the keys does not count
 	a.op(x86.ATZCNTL, reg(pMask), reg(pMask))
 	a.op(x86.AADDQ, reg(pCount), reg(pKeys))
@@ -98,7 +98,7 @@ func (l *packedLayout) enter() {
 	a.op(x86.ASHLL, imm(slotBits), reg(rTmp))
 	a.leaLabel(l.slots, rCFA)
 	a.op(x86.AADDQ, reg(rCFA), reg(rTmp))
-	g.loadSlot(slotPC, rPC)
+	g.asm.loadSlot(slotPC, rPC)
 	a.op1(obj.AJMP, reg(rTmp))
 
 	if first {
@@ -113,9 +113,9 @@ func (l *packedLayout) longRecord() {
 	a.bind(l.long)
 	a.op(x86.ASUBL, imm(packedLong), reg(pCount))
 	a.op1(x86.AINCQ, reg(pKeys))
-	g.store(pKeys, slotKeys)
+	g.asm.store(pKeys, slotKeys)
 	a.bind(next)
-	g.compareKeys(0)
+	g.asm.compareKeys(0)
 	a.op(x86.ATZCNTL, reg(pMask), reg(pMask)) // 16 if all are at most the pc
 	a.op(x86.ACMPL, reg(pCount), imm(packedKeys))
 	a.branch(x86.AJLS, last)
@@ -136,8 +136,7 @@ func (l *packedLayout) longRecord() {
 }
 
 // spreadLowByte fills xmm0 with the pc's low byte. rPC is lost.
-func (g *generator) spreadLowByte() {
-	a := g.asm
+func (a *assembler) spreadLowByte() {
 	a.op(x86.AMOVBLZX, reg(x86.REG_AL), reg(x86.REG_AX))
 	a.op3(x86.AIMUL3L, imm(0x01010101), reg(x86.REG_AX), reg(x86.REG_AX))
 	a.op(x86.AMOVL, reg(x86.REG_AX), reg(x86.REG_X0))
@@ -146,8 +145,7 @@ func (g *generator) spreadLowByte() {
 
 // compareKeys emits the comparison of the 16 keys at pKeys+off with xmm0: bit i
 // of pMask says that key i is larger; bits 16 to 31 are set.
-func (g *generator) compareKeys(off int64) {
-	a := g.asm
+func (a *assembler) compareKeys(off int64) {
 	x0, x1, x2 := reg(x86.REG_X0), reg(x86.REG_X1), reg(x86.REG_X2)
 	a.op(x86.AMOVOU, mem(pKeys, off), x1)
 	a.op(x86.AMOVO, x1, x2)
@@ -192,7 +190,7 @@ func (l *packedLayout) heads() error {
 			a.jump(obj.AJMP, at)
 			size = sizeJump
 		case plan.BlockFast:
-			g.fastHead(b)
+			g.asm.fastHead(b)
 			a.jump(obj.AJMP, g.tails[b.Tail])
 			size = headSize(b) + sizeJump
 		case plan.BlockSlow:
@@ -290,7 +288,7 @@ func (l *packedLayout) group(trees []uint32, records [][]byte) bool {
 		}
 	}
 	// 16 keys may be read from the last record's begin on.
-	l.g.data = append(data, make([]byte, packedKeys)...)
+	l.g.data.bytes = append(data, make([]byte, packedKeys)...)
 	return true
 }
 

@@ -34,7 +34,7 @@ func (g *generator) segmentSearch() error {
 	for i := range weights {
 		weights[i]++
 	}
-	g.asm.bind(g.search)
+	g.asm.bind(g.find.search)
 	return g.searchSegments(0, weights)
 }
 
@@ -46,7 +46,7 @@ func (g *generator) searchSegments(first int, weights []int) error {
 		if s := &g.plan.Segments[first]; s.Table == nil {
 			a.jump(obj.AJMP, g.block[s.Block])
 		} else {
-			g.layout.lookup(g.tables[first] - s.First)
+			g.layout.lookup(g.data.tables[first] - s.First)
 		}
 		return a.breakChunk()
 	}

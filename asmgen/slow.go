@@ -15,19 +15,19 @@ import (
 func (g *generator) slowPath() {
 	a := g.asm
 	rules, fail := a.newLabel(), a.newLabel()
-	a.bind(g.slowFast)
-	g.ifStep(g.stepTail)
+	a.bind(g.slow.fast)
+	a.ifStep(g.stepped.tail)
 	a.op(x86.ASUBQ, reg(rDelta), reg(rCFA))
-	a.bind(g.slowRow)
-	g.ifStep(g.stepGeneral)
-	g.store(rPCs, slotPCs)
-	a.call(g.spill)
-	g.store(rCursor, slotCursor)
-	g.walkFrame.save(a.bindNew())
-	g.saveMachine(slowSaved[:], &g.walkFrame)
+	a.bind(g.slow.row)
+	a.ifStep(g.stepped.general)
+	a.store(rPCs, slotPCs)
+	a.call(g.slow.spill)
+	a.store(rCursor, slotCursor)
+	g.frames.walk.save(a.bindNew())
+	a.saveMachine(slowSaved[:], &g.frames.walk)
 	a.op(x86.AMOVQ, reg(rCFA), reg(sCFA))
-	g.loadSlot(slotRegs, sRegs)
-	g.loadSlot(slotMem, sMem)
+	a.loadSlot(slotRegs, sRegs)
+	a.loadSlot(slotMem, sMem)
 	a.op(x86.AMOVQ, reg(rTmp), reg(sDesc))
 	// Callee-saved registers keep their validity.
 	a.op(x86.AMOVL, mem(sRegs, int64(abi.RegsValid)), reg(sState))
@@ -44,10 +44,10 @@ func (g *generator) slowPath() {
 	// The step fails with the status in edx.
 	a.bind(fail)
 	a.op(x86.AMOVL, reg(x86.REG_DX), reg(rTmp))
-	g.loadSlot(slotCursor, rCursor)
-	g.loadMachine(slowSaved[:])
-	a.branch(obj.AJMP, g.exit)
-	g.walkFrame.restore(a.bindNew())
+	a.loadSlot(slotCursor, rCursor)
+	a.loadMachine(slowSaved[:])
+	a.branch(obj.AJMP, g.find.exit)
+	g.frames.walk.restore(a.bindNew())
 }
 
 // slowCFA emits the header of a descriptor: the CFA goes to sCFA.
@@ -97,13 +97,13 @@ func (g *generator) slowCFA(rules, fail label) {
 // The result comes in rax, or carry set and a status in edx.
 func (g *generator) callExpr() {
 	a := g.asm
-	a.leaLabel(g.text, x86.REG_CX)
+	a.leaLabel(g.text.start, x86.REG_CX)
 	a.op(x86.AADDQ, reg(x86.REG_CX), reg(x86.REG_AX))
 	a.op(x86.ASUBQ, imm(exprPad), reg(x86.REG_SP))
-	g.walkFrame.grow(a.bindNew(), exprPad)
+	g.frames.walk.grow(a.bindNew(), exprPad)
 	a.op1(obj.ACALL, reg(x86.REG_AX))
 	a.op(x86.ALEAQ, mem(x86.REG_SP, exprPad), reg(x86.REG_SP)) // keeps the carry
-	g.walkFrame.grow(a.bindNew(), -exprPad)
+	g.frames.walk.grow(a.bindNew(), -exprPad)
 }
 
 // slowRules emits the loop over the rules. A rule whose value is not available
@@ -143,7 +143,7 @@ func (g *generator) slowRules(fail label) {
 	a.bind(saved) // saved at CFA + rsi
 	a.op(x86.AADDQ, reg(sCFA), reg(x86.REG_SI))
 	a.bind(unreadable) // saved at rsi
-	a.call(g.readWord)
+	a.call(g.slow.readWord)
 	a.branch(x86.AJCC, set)
 	a.op(x86.AMOVL, imm(int64(abi.StatusUnreadable)), reg(x86.REG_DX))
 	a.bind(lost) // edx says why
@@ -220,19 +220,19 @@ func (g *generator) slowDone() {
 	a.branch(x86.AJNE, loop)
 	a.op(x86.AMOVL, mem(x86.REG_SP, slotExact), reg(x86.REG_AX))
 	a.op(x86.AMOVW, reg(x86.REG_AX), mem(sRegs, int64(abi.RegsExact)))
-	g.loadSlot(slotCursor, rCursor)
-	g.loadSlot(slotPCs, rPCs)
+	a.loadSlot(slotCursor, rCursor)
+	a.loadSlot(slotPCs, rPCs)
 	// The caller's pc goes to the array of pcs.
 	a.op(x86.AMOVQ, mem(sRegs, regOff(abi.RIP)), reg(x86.REG_AX))
 	a.op(x86.AMOVQ, reg(x86.REG_AX), memIndex(rPCs, rCursor, 8, 0))
 	a.op(x86.AMOVQ, reg(sMem), reg(x86.REG_SI))
 	a.op(x86.AMOVQ, reg(sRegs), reg(x86.REG_DI))
-	g.loadMachine(slowSaved[:])
+	a.loadMachine(slowSaved[:])
 	// The cursor counts up to 0.
 	a.op1(x86.AINCQ, reg(rCursor))
-	g.store(rCursor, slotSync)
-	a.branch(x86.AJEQ, g.segmentEnd)
-	a.branch(obj.AJMP, g.load)
+	a.store(rCursor, slotSync)
+	a.branch(x86.AJEQ, g.find.segmentEnd)
+	a.branch(obj.AJMP, g.find.load)
 }
 
 // readWordCode emits the subroutine readWord: the word at target address rsi
@@ -242,7 +242,7 @@ func (g *generator) readWordCode() {
 	a := g.asm
 	callback, fail := a.newLabel(), a.newLabel()
 	const frame = 24
-	a.bind(g.readWord)
+	a.bind(g.slow.readWord)
 	// Inside the window: address - low <= size - 8, unsigned.
 	a.op(x86.AMOVQ, mem(sMem, int64(abi.MemorySize)), reg(x86.REG_CX))
 	a.op(x86.AMOVQ, reg(x86.REG_SI), reg(x86.REG_AX))
@@ -261,7 +261,7 @@ func (g *generator) readWordCode() {
 	a.op(x86.ATESTQ, reg(x86.REG_AX), reg(x86.REG_AX))
 	a.branch(x86.AJEQ, fail)
 	a.op(x86.ASUBQ, imm(frame), reg(x86.REG_SP))
-	g.subFrame.grow(a.bindNew(), frame)
+	g.frames.sub.grow(a.bindNew(), frame)
 	a.op(x86.AMOVQ, mem(sMem, int64(abi.MemoryArg)), reg(x86.REG_DI))
 	// The callback writes the word there.
 	a.op(x86.ALEAQ, mem(x86.REG_SP, 8), reg(x86.REG_DX))
@@ -269,7 +269,7 @@ func (g *generator) readWordCode() {
 	a.op(x86.AMOVL, reg(x86.REG_AX), reg(x86.REG_CX))
 	a.op(x86.AMOVQ, mem(x86.REG_SP, 8), reg(x86.REG_AX))
 	a.op(x86.AADDQ, imm(frame), reg(x86.REG_SP))
-	g.subFrame.grow(a.bindNew(), -frame)
+	g.frames.sub.grow(a.bindNew(), -frame)
 	a.op1(x86.ANEGL, reg(x86.REG_CX)) // carry: not zero
 	a.op0(obj.ARET)
 	a.bind(fail)

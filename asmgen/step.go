@@ -39,45 +39,45 @@ func onStack(off int64) obj.Addr { return mem(x86.REG_SP, off) }
 func (g *generator) stepEntry() {
 	a := g.asm
 	direct := a.newLabel()
-	a.bind(g.step)
-	g.prologue(&g.stepFrame, imm(0), a.newLabel())
-	g.store(x86.REG_DI, slotResult)
-	g.store(x86.REG_SI, slotStepPC)
+	a.bind(g.text.step)
+	a.prologue(&g.frames.step, imm(0), a.newLabel())
+	a.store(x86.REG_DI, slotResult)
+	a.store(x86.REG_SI, slotStepPC)
 	a.op(x86.AMOVQ, imm(0), onStack(slotRegs))
 	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRBPOff)), reg(rBP))
 	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRSPOff)), reg(rSP))
 	if !g.opt.NoDeref {
-		g.store(x86.REG_DX, slotDeref)
-		g.store(rCursor, slotSync) // the cursor will not move, see exits
+		a.store(x86.REG_DX, slotDeref)
+		a.store(rCursor, slotSync) // the cursor will not move, see exits
 		a.op(x86.ATESTQ, reg(x86.REG_DX), reg(x86.REG_DX))
 		a.branch(x86.AJEQ, direct)
-		g.noWindow()
-		g.addConst(-int64(g.plan.Base), x86.REG_SI, rPC)
-		a.jump(obj.AJMP, g.lookup)
+		a.noWindow()
+		a.addConst(-int64(g.plan.Base), x86.REG_SI, rPC)
+		a.jump(obj.AJMP, g.find.lookup)
 	}
 	a.bind(direct) // see loadState
 	a.op(x86.AMOVLPS, onStack(stepCtx+int64(abi.ContextRBXOff)), reg(places[fastBX].xmm))
 	a.op(x86.AMOVQ, imm(0), onStack(slotLow))
 	a.op(x86.AMOVQ, reg(rSP), reg(x86.REG_AX))
-	g.lowerHalf(x86.REG_AX)
-	g.store(x86.REG_AX, slotHigh)
+	a.lowerHalf(x86.REG_AX)
+	a.store(x86.REG_AX, slotHigh)
 	a.op(x86.AMOVQ, imm(-1), reg(rCursor)) // one step
-	g.store(rCursor, slotSync)
+	a.store(rCursor, slotSync)
 	a.op(x86.AXORL, reg(rDelta), reg(rDelta))
 	a.op(x86.ALEAQ, onStack(slotNew+8), reg(rPCs))
-	g.addConst(-int64(g.plan.Base), x86.REG_SI, rPC)
+	a.addConst(-int64(g.plan.Base), x86.REG_SI, rPC)
 	a.op(x86.AXORL, reg(rBase), reg(rBase)) // the caller's pc is not made relative
-	a.jump(obj.AJMP, g.lookup)
+	a.jump(obj.AJMP, g.find.lookup)
 
 	g.stepEnds()
-	a.bind(g.stepGeneral)
+	a.bind(g.stepped.general)
 	if g.opt.NoDeref {
-		a.bind(g.stepTail)
+		a.bind(g.stepped.tail)
 	} else {
-		g.loadSlot(slotDeref, x86.REG_DX)
+		a.loadSlot(slotDeref, x86.REG_DX)
 	}
 	g.stepByWalk()
-	g.epilogue(&g.stepFrame)
+	a.epilogue(&g.frames.step)
 	g.callThunk()
 }
 
@@ -89,14 +89,14 @@ func (g *generator) callThunk() {
 	a := g.asm
 	// int read(void *deref, uint64_t addr, uint64_t *word), which never fails.
 	ax := reg(x86.REG_AX)
-	a.bind(g.thunk)
+	a.bind(g.text.thunk)
 	a.push(reg(x86.REG_DX))
-	g.thunkFrame.grow(a.bindNew(), 8)
+	g.frames.thunk.grow(a.bindNew(), 8)
 	a.op(x86.AMOVQ, reg(x86.REG_DI), ax)
 	a.op(x86.AMOVQ, reg(x86.REG_SI), reg(x86.REG_DI))
 	a.op1(obj.ACALL, ax)
 	a.op1(x86.APOPQ, reg(x86.REG_DX))
-	g.thunkFrame.grow(a.bindNew(), -8)
+	g.frames.thunk.grow(a.bindNew(), -8)
 	a.op(x86.AMOVQ, ax, mem(x86.REG_DX, 0))
 	a.op(x86.AXORL, ax, ax)
 	a.op0(obj.ARET)
@@ -109,8 +109,7 @@ const stepResult = x86.REG_AX
 func inResult(off uintptr) obj.Addr { return mem(stepResult, int64(off)) }
 
 // storeResult emits the storing of a caller's context except its rbx.
-func (g *generator) storeResult(rip, rsp, rbp int16) {
-	a := g.asm
+func (a *assembler) storeResult(rip, rsp, rbp int16) {
 	a.op(x86.AMOVQ, reg(rip), inResult(abi.ContextRIPOff))
 	a.op(x86.AMOVQ, reg(rsp), inResult(abi.ContextRSPOff))
 	a.op(x86.AMOVQ, reg(rbp), inResult(abi.ContextRBPOff))
@@ -141,13 +140,13 @@ func (g *generator) stepThroughCallback() {
 		value(to)
 		a.bind(same)
 	}
-	a.bind(g.stepTail)
+	a.bind(g.stepped.tail)
 	a.op(x86.ACMPQ, onStack(slotDeref), imm(0))
-	a.branch(x86.AJEQ, g.stepGeneral)
+	a.branch(x86.AJEQ, g.stepped.general)
 	a.op(x86.ACMPB, mem(rTmp, stepRA), imm(0))
-	a.branch(x86.AJEQ, g.stepGeneral)
-	g.stepFrame.save(a.bindNew())
-	g.saveMachine(saved, &g.stepFrame)
+	a.branch(x86.AJEQ, g.stepped.general)
+	g.frames.step.save(a.bindNew())
+	a.saveMachine(saved, &g.frames.step)
 	a.op(x86.AMOVQ, tmp, reg(desc))
 	a.op(x86.AMOVQ, reg(rCFA), reg(cfa))
 	a.op(x86.AMOVBQSX, mem(desc, stepRA), tmp)
@@ -156,12 +155,12 @@ func (g *generator) stepThroughCallback() {
 	a.op(x86.AMOVQ, onStack(stepCtx+int64(abi.ContextRBXOff)), ax)
 	ifSaved(stepBX, x86.REG_AX)
 	a.op(x86.AMOVQ, ax, reg(x86.REG_CX))
-	g.loadSlot(slotResult, stepResult)
+	a.loadSlot(slotResult, stepResult)
 	a.op(x86.AMOVQ, reg(x86.REG_CX), inResult(abi.ContextRBXOff))
-	g.storeResult(rip, cfa, rBP)
-	g.loadMachine(saved)
-	g.stepFrame.restore(a.bindNew())
-	g.epilogue(&g.stepFrame)
+	a.storeResult(rip, cfa, rBP)
+	a.loadMachine(saved)
+	g.frames.step.restore(a.bindNew())
+	a.epilogue(&g.frames.step)
 }
 
 // stepEnds emits the ends of a step that needed no slow path.
@@ -171,16 +170,16 @@ func (g *generator) stepEnds() {
 		g.stepThroughCallback()
 	}
 	// A tail has read memory directly; rBase and rDelta are 0.
-	a.bind(g.stepDone)
+	a.bind(g.stepped.done)
 	a.op(x86.AMOVQ, reg(rPC), reg(x86.REG_CX))
-	g.loadSlot(slotResult, stepResult)
+	a.loadSlot(slotResult, stepResult)
 	a.op(x86.AMOVLPS, reg(places[fastBX].xmm), inResult(abi.ContextRBXOff))
-	g.storeResult(x86.REG_CX, rSP, rBP)
-	g.epilogue(&g.stepFrame)
+	a.storeResult(x86.REG_CX, rSP, rBP)
+	a.epilogue(&g.frames.step)
 
 	// No row, or the end of the stack: edi is the status.
-	a.bind(g.stepStop)
-	g.loadSlot(slotResult, stepResult)
+	a.bind(g.stepped.stop)
+	a.loadSlot(slotResult, stepResult)
 	a.op(x86.ASARL, imm(31), reg(rTmp))
 	a.op(x86.AANDL, imm(abi.ContextError), reg(rTmp))
 	a.op(x86.AMOVQ, reg(rTmp), inResult(abi.ContextFlagsOff))
@@ -188,7 +187,7 @@ func (g *generator) stepEnds() {
 		a.op(x86.AMOVQ, onStack(stepCtx+c.off), reg(x86.REG_CX))
 		a.op(x86.AMOVQ, reg(x86.REG_CX), mem(stepResult, c.off))
 	}
-	g.epilogue(&g.stepFrame)
+	a.epilogue(&g.frames.step)
 }
 
 // Places of the arguments of the walk of one step, from rsp.
@@ -223,7 +222,7 @@ func (g *generator) stepByWalk() {
 		a.op(x86.AMOVQ, imm(-1), memory(abi.MemorySize))
 	} else {
 		a.op(x86.AMOVQ, reg(x86.REG_DX), memory(abi.MemoryArg))
-		a.leaLabel(g.thunk, read)
+		a.leaLabel(g.text.thunk, read)
 		a.op(x86.ACMPQ, reg(x86.REG_DX), imm(1)) // carry: null
 		a.op(x86.ASBBQ, reg(size), reg(size))    // all ones if null
 		a.op(x86.ATESTQ, reg(x86.REG_DX), reg(x86.REG_DX))
@@ -237,12 +236,12 @@ func (g *generator) stepByWalk() {
 	a.op(x86.ALEAQ, onStack(stepMemory), reg(x86.REG_SI))
 	a.op(x86.ALEAQ, onStack(stepPCs), cx)
 	a.op(x86.AMOVL, imm(1), reg(x86.REG_R8))
-	a.call(g.walk)
+	a.call(g.text.walk)
 
 	// The flags: the valid ones of four registers, or the error, or nothing at the
 	// end of the stack.
 	store := a.newLabel()
-	g.loadSlot(slotResult, x86.REG_DI)
+	a.loadSlot(slotResult, x86.REG_DI)
 	a.op(x86.AMOVWLSX, status, cx)
 	a.op(x86.AMOVL, cx, ax)
 	a.op(x86.ASARL, imm(31), ax)

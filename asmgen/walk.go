@@ -15,27 +15,27 @@ func (g *generator) entry() {
 	a := g.asm
 	null, segment, setUp, zero := a.newLabel(), a.newLabel(), a.newLabel(), a.newLabel()
 	const pcs, steps, left = x86.REG_CX, x86.REG_R9, x86.REG_R8
-	a.bind(g.walk)
-	g.prologue(&g.walkFrame, imm(0), g.begin)
+	a.bind(g.text.walk)
+	a.prologue(&g.frames.walk, imm(0), g.text.begin)
 	// First what needs no memory: stores straight behind the prologue cost 5 % of a walk's time.
-	g.addConst(int64(g.plan.Base)+1, x86.REG_DX, x86.REG_AX)
+	a.addConst(int64(g.plan.Base)+1, x86.REG_DX, x86.REG_AX)
 	a.op(x86.ATESTQ, reg(pcs), reg(pcs))
 	a.branch(x86.AJEQ, null)
 	a.op(x86.AMOVQ, reg(left), reg(rCursor))
 	a.op(x86.ALEAQ, memIndex(pcs, left, 8, 0), reg(rPCs))
 	a.op1(x86.ANEGQ, reg(rCursor))
-	g.store(rCursor, slotFirst)
+	a.store(rCursor, slotFirst)
 	a.bind(setUp) // with the flags of the cursor
-	g.store(x86.REG_DI, slotRegs)
-	g.store(x86.REG_SI, slotMem)
-	g.store(x86.REG_AX, slotBase)
-	g.store(rCursor, slotSync)
+	a.store(x86.REG_DI, slotRegs)
+	a.store(x86.REG_SI, slotMem)
+	a.store(x86.REG_AX, slotBase)
+	a.store(rCursor, slotSync)
 	a.branch(x86.AJEQ, zero)
 	g.loadState()
 
 	a.bind(zero) // no steps asked for
 	a.op(x86.AXORL, reg(rTmp), reg(rTmp))
-	a.branch(obj.AJMP, g.exit)
+	a.branch(obj.AJMP, g.find.exit)
 
 	// pcs is null: they are written to slotNew, in segments of pcsBuffer steps.
 	a.bind(null)
@@ -45,7 +45,7 @@ func (g *generator) entry() {
 	a.op(x86.ACMPQ, reg(left), reg(steps))
 	a.op(x86.ACMOVQCS, reg(left), reg(steps))
 	a.op(x86.ASUBQ, reg(steps), reg(left))
-	g.store(left, slotLeft)
+	a.store(left, slotLeft)
 	a.op(x86.ALEAQ, memIndex(x86.REG_SP, steps, 8, slotNew), reg(rPCs))
 	a.op(x86.ASUBQ, reg(steps), mem(x86.REG_SP, slotFirst))
 	a.op(x86.AMOVQ, reg(steps), reg(rCursor))
@@ -54,38 +54,38 @@ func (g *generator) entry() {
 
 	// The segment is full: the end, or the next one if pcs go to this frame, where
 	// no caller's can be.
-	a.bind(g.segmentEnd)
-	g.ifStep(g.stepDone)
+	a.bind(g.find.segmentEnd)
+	a.ifStep(g.stepped.done)
 	a.op(x86.AMOVQ, reg(rPCs), reg(rTmp))
 	a.op(x86.ASUBQ, reg(x86.REG_SP), reg(rTmp))
 	a.op(x86.ACMPQ, reg(rTmp), imm(frameSize))
 	a.branch(x86.AJCC, zero)
 	a.op(x86.ACMPQ, mem(x86.REG_SP, slotLeft), imm(0))
 	a.branch(x86.AJEQ, zero)
-	a.call(g.spill)
-	g.loadSlot(slotRegs, x86.REG_DI)
-	g.loadSlot(slotMem, x86.REG_SI)
-	g.loadSlot(slotLeft, left)
-	g.loadSlot(slotBase, x86.REG_AX)
+	a.call(g.slow.spill)
+	a.loadSlot(slotRegs, x86.REG_DI)
+	a.loadSlot(slotMem, x86.REG_SI)
+	a.loadSlot(slotLeft, left)
+	a.loadSlot(slotBase, x86.REG_AX)
 	a.branch(obj.AJMP, segment)
 
 	g.exits()
 }
 
 // ifStep emits a jump to where _eh_elf's own step goes on, if this is one.
-func (g *generator) ifStep(to label) {
-	g.asm.op(x86.ACMPQ, mem(x86.REG_SP, slotRegs), imm(0))
-	g.asm.jump(x86.AJEQ, to)
+func (a *assembler) ifStep(to label) {
+	a.op(x86.ACMPQ, mem(x86.REG_SP, slotRegs), imm(0))
+	a.jump(x86.AJEQ, to)
 }
 
 // addConst sets to to from plus a constant.
-func (g *generator) addConst(c int64, from, to int16) {
+func (a *assembler) addConst(c int64, from, to int16) {
 	if c == int64(int32(c)) {
-		g.asm.op(x86.ALEAQ, mem(from, c), reg(to))
+		a.op(x86.ALEAQ, mem(from, c), reg(to))
 		return
 	}
-	g.asm.op(x86.AMOVQ, imm(c), reg(to))
-	g.asm.op(x86.AADDQ, reg(from), reg(to))
+	a.op(x86.AMOVQ, imm(c), reg(to))
+	a.op(x86.AADDQ, reg(from), reg(to))
 }
 
 // exits emits the stops, and the only exit: edi is the status.
@@ -95,25 +95,25 @@ func (g *generator) exits() {
 		label  label
 		status abi.Status
 	}{
-		{g.badRegister, abi.StatusBadRegister}, {g.notCompiled, abi.StatusNotCompiled},
-		{g.outermost, abi.StatusOutermost},
+		{g.stop.badRegister, abi.StatusBadRegister}, {g.stop.notCompiled, abi.StatusNotCompiled},
+		{g.stop.outermost, abi.StatusOutermost},
 	} {
 		a.bind(stop.label)
 		a.op(x86.AMOVL, imm(int64(stop.status)), reg(rTmp))
-		a.branch(obj.AJMP, g.exit)
+		a.branch(obj.AJMP, g.find.exit)
 	}
 	chained, leave := a.newLabel(), a.newLabel()
-	a.bind(g.noInfo) // mostly: the walk leaves the object
+	a.bind(g.stop.noInfo) // mostly: the walk leaves the object
 	a.op(x86.ACMPQ, mem(x86.REG_SP, slotNext), imm(0))
 	a.branch(x86.AJNE, chained)
 	a.bind(leave)
 	a.op(x86.AMOVL, imm(int64(abi.StatusNoInfo)), reg(rTmp))
 	// How most walks end, in one piece.
 	untaken := a.newLabel()
-	g.loadSlot(slotRegs, spillRegs)
+	a.loadSlot(slotRegs, spillRegs)
 	a.op(x86.ACMPQ, reg(rCursor), mem(x86.REG_SP, slotSync))
 	a.branch(x86.AJEQ, untaken)
-	g.spillState()
+	a.spillState()
 	a.op(x86.AMOVW, reg(rTmp), mem(spillRegs, int64(abi.RegsStatus)))
 	g.leaveWalk()
 	a.bind(untaken)
@@ -121,42 +121,40 @@ func (g *generator) exits() {
 	// moved when it comes here.
 	same := a.newLabel()
 	done := a.newLabel()
-	a.bind(g.exit)
-	g.loadSlot(slotRegs, spillRegs)
+	a.bind(g.find.exit)
+	a.loadSlot(slotRegs, spillRegs)
 	a.op(x86.ACMPQ, reg(rCursor), mem(x86.REG_SP, slotSync))
 	a.branch(x86.AJEQ, same)
-	g.spillState()
+	a.spillState()
 	a.bind(done)
 	a.op(x86.AMOVW, reg(rTmp), mem(spillRegs, int64(abi.RegsStatus)))
 	g.leaveWalk()
 	a.bind(same)
 	a.op(x86.ATESTQ, reg(spillRegs), reg(spillRegs))
 	a.branch(x86.AJNE, done)
-	a.jump(obj.AJMP, g.stepStop)
-	g.chained(chained, leave)
+	a.jump(obj.AJMP, g.stepped.stop)
+	a.chained(chained, leave)
 }
 
 // leaveWalk emits the return with the number of steps.
 func (g *generator) leaveWalk() {
 	g.asm.op(x86.AMOVQ, reg(rCursor), reg(x86.REG_AX))
 	g.asm.op(x86.ASUBQ, mem(x86.REG_SP, slotFirst), reg(x86.REG_AX))
-	g.epilogue(&g.walkFrame)
+	g.asm.epilogue(&g.frames.walk)
 }
 
 // prologue emits the set-up of the stack frame, with next in slotNext. It is the
 // same in all functions, since they share code. From common on nothing depends on
 // next.
-func (g *generator) prologue(f *frameRows, next obj.Addr, common label) {
-	a := g.asm
-	g.pushes(f, next)
+func (a *assembler) prologue(f *frameRows, next obj.Addr, common label) {
+	a.pushes(f, next)
 	a.bind(common)
 	a.op(x86.ASUBQ, imm(slotNext), reg(x86.REG_SP))
 	f.grow(a.bindNew(), slotNext)
 }
 
 // pushes emits the part of the prologue before common.
-func (g *generator) pushes(f *frameRows, next obj.Addr) {
-	a := g.asm
+func (a *assembler) pushes(f *frameRows, next obj.Addr) {
 	a.push(reg(rBP))
 	f.push(a.bindNew(), abi.RBP)
 	a.push(next)
@@ -164,8 +162,7 @@ func (g *generator) pushes(f *frameRows, next obj.Addr) {
 }
 
 // epilogue emits its inverse and the return; code with the frame may follow.
-func (g *generator) epilogue(f *frameRows) {
-	a := g.asm
+func (a *assembler) epilogue(f *frameRows) {
 	f.save(a.bindNew())
 	a.op(x86.AADDQ, imm(frameSize), reg(x86.REG_SP))
 	f.grow(a.bindNew(), -frameSize)
@@ -179,7 +176,7 @@ func (g *generator) epilogue(f *frameRows) {
 const inRegisters = int64(abi.CalleeSaved | 1<<abi.RSP | 1<<abi.RIP)
 
 // movePairs emits the moves between registers in memory, at base, and their places.
-func (g *generator) movePairs(base int16, load bool) {
+func (a *assembler) movePairs(base int16, load bool) {
 	for i := 0; i < plan.NumFast; i++ {
 		if i == fastBP {
 			continue
@@ -189,9 +186,9 @@ func (g *generator) movePairs(base int16, load bool) {
 			as = x86.AMOVUPS
 		}
 		if m := mem(base, regOff(fastReg(i))); load {
-			g.asm.op(as, m, at)
+			a.op(as, m, at)
 		} else {
-			g.asm.op(as, at, m)
+			a.op(as, at, m)
 		}
 		if as == x86.AMOVUPS {
 			i++
@@ -209,8 +206,8 @@ func (g *generator) loadState() {
 	slow, ready, rare, window, unusual := a.newLabel(), a.newLabel(), a.newLabel(), a.newLabel(), a.newLabel()
 	const regs, memory, end = x86.REG_DI, x86.REG_SI, x86.REG_R10 // end: at first the size
 	ax, lo := reg(x86.REG_AX), mem(memory, int64(abi.MemoryLo))
-	a.bind(g.load)
-	g.movePairs(regs, true)
+	a.bind(g.find.load)
+	a.movePairs(regs, true)
 	a.op(x86.AMOVQ, mem(regs, regOff(abi.RBP)), reg(rBP))
 	a.op(x86.AMOVQ, mem(regs, regOff(abi.RSP)), reg(rSP))
 
@@ -222,12 +219,12 @@ func (g *generator) loadState() {
 	a.op(x86.ASUBQ, lo, ax)
 	a.op(x86.ACMPQ, ax, reg(end))
 	a.branch(x86.AJHI, slow)
-	g.store(rDelta, slotLow)
+	a.store(rDelta, slotLow)
 	a.op(x86.AADDQ, reg(rDelta), reg(end))
 	a.branch(x86.AJMI, rare)
 	a.op1(x86.AINCQ, reg(end)) // a CFA at the end is right: its frame lies below
 	a.bind(window)
-	g.store(end, slotHigh)
+	a.store(end, slotHigh)
 	a.op(x86.ASUBQ, lo, reg(rDelta))
 	a.op(x86.AADDQ, reg(rDelta), reg(rSP))
 	a.bind(ready)
@@ -239,19 +236,19 @@ func (g *generator) loadState() {
 	a.op(x86.ATESTL, imm(^(inRegisters &^ usual)), ax)
 	a.branch(x86.AJNE, unusual)
 	located := a.bindNew()
-	g.loadSlot(slotBase, rBase)
+	a.loadSlot(slotBase, rBase)
 	a.op(x86.ACMPW, mem(regs, int64(abi.RegsExact)), imm(1)) // carry: not exact
 	a.op(x86.AMOVQ, mem(regs, regOff(abi.RIP)), reg(rPC))
 	a.op(x86.ASBBQ, reg(rBase), reg(rPC)) // pc - base - 1, less one if not exact
 	a.op1(x86.AINCQ, reg(rPC))
-	a.bind(g.lookup)
+	a.bind(g.find.lookup)
 	g.findRow()
 
 	a.bind(unusual)
 	a.op(x86.AMOVL, reg(rMask), ax)
 	a.op(x86.AANDL, imm(needed), ax)
 	a.op(x86.ACMPL, ax, imm(needed))
-	a.branch(x86.AJNE, g.badRegister)
+	a.branch(x86.AJNE, g.stop.badRegister)
 	a.op(x86.AMOVQ, imm(outside), reg(rBP))
 	a.op(x86.ASUBQ, reg(rDelta), reg(rBP))
 	a.branch(obj.AJMP, located)
@@ -262,27 +259,26 @@ func (g *generator) loadState() {
 	a.op(x86.ATESTQ, reg(rDelta), reg(rDelta))
 	a.branch(x86.AJNE, slow)
 	a.op(x86.AMOVQ, ax, reg(end))
-	g.lowerHalf(end)
+	a.lowerHalf(end)
 	a.branch(obj.AJMP, window)
 
 	a.bind(slow)
-	g.noWindow()
+	a.noWindow()
 	a.branch(obj.AJMP, ready)
 }
 
 // lowerHalf turns the frame's rsp, a host address, into the end of the lower half of
 // memory, or 0, which fails every comparison, if rsp is not in it.
-func (g *generator) lowerHalf(r int16) {
-	g.asm.op1(x86.ANOTQ, reg(r))
-	g.asm.op(x86.ASHRQ, imm(63), reg(r))
-	g.asm.op(x86.ASHLQ, imm(63), reg(r))
+func (a *assembler) lowerHalf(r int16) {
+	a.op1(x86.ANOTQ, reg(r))
+	a.op(x86.ASHRQ, imm(63), reg(r))
+	a.op(x86.ASHLQ, imm(63), reg(r))
 }
 
 // noWindow makes every comparison with the window's end fail.
-func (g *generator) noWindow() {
-	a := g.asm
+func (a *assembler) noWindow() {
 	a.op(x86.AXORL, reg(rDelta), reg(rDelta))
-	g.store(rDelta, slotHigh)
+	a.store(rDelta, slotHigh)
 }
 
 // spillRegs holds the address of the registers in memory while they are spilled.
@@ -290,11 +286,10 @@ const spillRegs = x86.REG_R8
 
 // spillState brings the registers in memory, at spillRegs, up to date. It keeps
 // edi, the cursor and rCFA.
-func (g *generator) spillState() {
-	a := g.asm
+func (a *assembler) spillState() {
 	a.op(x86.AADDQ, reg(rBase), reg(rPC))
 	a.op(x86.AMOVQ, reg(rPC), mem(spillRegs, regOff(abi.RIP)))
-	g.movePairs(spillRegs, false)
+	a.movePairs(spillRegs, false)
 	a.op(x86.AMOVQ, reg(rBP), mem(spillRegs, regOff(abi.RBP)))
 	a.op(x86.ASUBQ, reg(rDelta), reg(rSP))
 	a.op(x86.AMOVQ, reg(rSP), mem(spillRegs, regOff(abi.RSP)))
@@ -307,12 +302,12 @@ func (g *generator) spillCode() {
 	const returnAddress = 8
 	a := g.asm
 	done := a.newLabel()
-	a.bind(g.spill)
+	a.bind(g.slow.spill)
 	a.op(x86.ACMPQ, reg(rCursor), mem(x86.REG_SP, returnAddress+slotSync))
 	a.branch(x86.AJEQ, done)
 	a.op(x86.AMOVQ, reg(rCursor), mem(x86.REG_SP, returnAddress+slotSync))
 	a.op(x86.AMOVQ, mem(x86.REG_SP, returnAddress+slotRegs), reg(spillRegs))
-	g.spillState()
+	a.spillState()
 	a.bind(done)
 	a.op0(obj.ARET)
 }
@@ -320,7 +315,7 @@ func (g *generator) spillCode() {
 // dispatchCode emits dispatch, the way from a step to the next row, with the
 // caller's run-time pc in rax. lookup is the same from the relative pc on.
 func (g *generator) dispatchCode() {
-	g.asm.bind(g.dispatch)
+	g.asm.bind(g.find.dispatch)
 	g.nextStep()
 	g.findRow()
 }
@@ -331,26 +326,26 @@ func (g *generator) nextStep() {
 	a.op(x86.AMOVQ, reg(rPC), memIndex(rPCs, rCursor, 8, 0))
 	a.op(x86.ASUBQ, reg(rBase), reg(rPC))
 	a.op1(x86.AINCQ, reg(rCursor))
-	a.jump(x86.AJEQ, g.segmentEnd)
+	a.jump(x86.AJEQ, g.find.segmentEnd)
 }
 
 // findRow jumps to the row block of the relative pc.
 func (g *generator) findRow() {
 	a := g.asm
 	a.op(x86.ACMPQ, reg(rPC), imm(int64(g.plan.High-g.plan.Base)))
-	a.jump(x86.AJCC, g.noInfo)
+	a.jump(x86.AJCC, g.stop.noInfo)
 	if g.segmented() {
-		a.jump(obj.AJMP, g.search)
+		a.jump(obj.AJMP, g.find.search)
 		return
 	}
 	g.layout.lookup(0)
 }
 
 // store and loadSlot move a register to and from a slot of the frame.
-func (g *generator) store(r int16, slot int64) {
-	g.asm.op(x86.AMOVQ, reg(r), mem(x86.REG_SP, slot))
+func (a *assembler) store(r int16, slot int64) {
+	a.op(x86.AMOVQ, reg(r), mem(x86.REG_SP, slot))
 }
 
-func (g *generator) loadSlot(slot int64, r int16) {
-	g.asm.op(x86.AMOVQ, mem(x86.REG_SP, slot), reg(r))
+func (a *assembler) loadSlot(slot int64, r int16) {
+	a.op(x86.AMOVQ, mem(x86.REG_SP, slot), reg(r))
 }
