@@ -9,7 +9,7 @@ import (
 )
 
 // exprFails returns the condition that an expression has no value: bit 31 of the status, since failures are negative.
-func (p *proof) exprFails() term { return p.t.bit(p.v.exprStatus, p.t.con(31)) }
+func (p *proof) exprFails() term { return p.t.bit(p.v.slow.exprStatus, p.t.con(31)) }
 
 // callExpr returns what a call of an expression's code does, for permit.callTo. The code must be
 // where the descriptor says, off bytes from _eh_elf. The value comes in rax with the carry clear,
@@ -31,7 +31,7 @@ func (p *proof) callExpr(off, named, cfa term) func(s *state, to term) ([]*state
 			return nil, fmt.Errorf("a call of %s", p.t.text(to))
 		}
 		// An expression finds its inputs in these registers and slots (exprProof.enter).
-		err := p.require(s, want{"rbx", s.reg[rBX], p.v.regs}, want{"r14", s.reg[r14], p.v.mem}, want{"the CFA in an expression", s.reg[r12], cfa},
+		err := p.require(s, want{"rbx", s.reg[rBX], p.v.args.regs}, want{"r14", s.reg[r14], p.v.args.mem}, want{"the CFA in an expression", s.reg[r12], cfa},
 			want{"the base in an expression", p.slot(s, slotBase), p.v.walk.base},
 			want{"rsp in an expression", s.reg[rSP], p.t.plus(p.x.sp, frameBase-exprPad)})
 		if err != nil {
@@ -45,8 +45,8 @@ func (p *proof) callExpr(off, named, cfa term) func(s *state, to term) ([]*state
 		failed := p.x.fork(s)
 		s.assume(p.exprFails(), true)
 		failed.assume(p.exprFails(), false)
-		s.reg[rAX], s.fl = p.v.exprValue, flags{kind: flCarry, cf: p.t.con(0)}
-		failed.reg[rDX], failed.fl = p.v.exprStatus, flags{kind: flCarry, cf: p.t.con(1)}
+		s.reg[rAX], s.fl = p.v.slow.exprValue, flags{kind: flCarry, cf: p.t.con(0)}
+		failed.reg[rDX], failed.fl = p.v.slow.exprStatus, flags{kind: flCarry, cf: p.t.con(1)}
 		return []*state{s, failed}, nil
 	}
 }
@@ -74,7 +74,7 @@ func (p *proof) callRead(s *state, to uint64) ([]*state, bool, error) {
 	}
 	p.owed.reads.add(to) // proven later by slowProof.readWord
 	t := p.t
-	if err := p.require(s, want{"r14", s.reg[r14], p.v.mem}); err != nil {
+	if err := p.require(s, want{"r14", s.reg[r14], p.v.args.mem}); err != nil {
 		return nil, true, err
 	}
 	// The psABI asks for rsp = 16n before the call, and readWord may use only what is left of the

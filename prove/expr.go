@@ -61,7 +61,7 @@ func (x *exprProof) prove(pc uint64) error {
 	x.s = x.enter(pc)
 	// DW_CFA_expression and DW_CFA_val_expression push the CFA before the first operation.
 	if x.e.Pushed {
-		x.stack = append(x.stack, p.v.cfa)
+		x.stack = append(x.stack, p.v.slow.cfa)
 	}
 	// reached: the code before leads here in order, not only by a branch.
 	reached := true
@@ -101,11 +101,11 @@ func (x *exprProof) enter(pc uint64) *state {
 	// exprPad bytes and the return address lie between the walk's frame and this one.
 	s.reg[rSP] = t.plus(p.x.sp, frameBase-exprPad-8)
 	s.frame.ret = frameBase - exprPad - 8
-	s.reg[rBX], s.reg[r14], s.reg[r12] = p.v.regs, p.v.mem, p.v.cfa
+	s.reg[rBX], s.reg[r14], s.reg[r12] = p.v.args.regs, p.v.args.mem, p.v.slow.cfa
 	// The callee-saved registers must come back as they are now.
 	s.frame.keep = s.reg
 	s.stack = append(s.stack, cell{frameBase + slotBase, 8, p.v.walk.base})
-	s.assume(t.eq(p.v.regs, t.con(0)), true) // it is called in the slow path
+	s.assume(t.eq(p.v.args.regs, t.con(0)), true) // it is called in the slow path
 	return s
 }
 
@@ -133,7 +133,7 @@ func (x *exprProof) holdsStack(s *state, stack []term) error {
 	if len(s.outer) > 0 {
 		return fmt.Errorf("%#x: inside a subroutine", s.pc)
 	}
-	list := []want{{"rbx", s.reg[rBX], p.v.regs}, {"r14", s.reg[r14], p.v.mem}, {"r12", s.reg[r12], p.v.cfa},
+	list := []want{{"rbx", s.reg[rBX], p.v.args.regs}, {"r14", s.reg[r14], p.v.args.mem}, {"r12", s.reg[r12], p.v.slow.cfa},
 		{"rsp", s.reg[rSP], p.t.plus(p.x.sp, s.frame.ret)}, {"the base", p.slot(s, slotBase), p.v.walk.base}}
 	for i, v := range stack {
 		if i == len(stack)-1 {
@@ -385,7 +385,7 @@ func (x *exprProof) op(op *dwarfcfa.ExprOp) error {
 func (x *exprProof) register(op *dwarfcfa.ExprOp) error {
 	p := x.p
 	if op.Reg != abi.RSP && op.Reg != abi.RIP { // those two are valid in every step
-		invalid, err := x.fork(p.t.bit(p.v.valid, p.t.con(uint64(op.Reg))), true)
+		invalid, err := x.fork(p.t.bit(p.v.old.valid, p.t.con(uint64(op.Reg))), true)
 		if err != nil {
 			return err
 		}
@@ -393,7 +393,7 @@ func (x *exprProof) register(op *dwarfcfa.ExprOp) error {
 			return err
 		}
 	}
-	x.push(p.t.plus(p.v.regOf[op.Reg], op.Arg))
+	x.push(p.t.plus(p.v.old.regOf[op.Reg], op.Arg))
 	return nil
 }
 

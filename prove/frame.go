@@ -19,7 +19,7 @@ func (p *proof) newState(pc uint64) *state {
 		s.xmm[i] = [2]term{p.anyXMM[i][0], p.anyXMM[i][1]}
 	}
 	s.frame.keep = p.any
-	s.frame.keep[rBP] = p.v.callerRBP
+	s.frame.keep[rBP] = p.v.args.callerRBP
 	return s
 }
 
@@ -35,7 +35,7 @@ func (p *proof) setSlot(s *state, slot int64, v term) {
 // pushed rbp at -8 from rsp at the entry.
 func (p *proof) inFrame(s *state) *state {
 	s.reg[rSP] = p.t.plus(p.x.sp, frameBase)
-	s.stack = append(s.stack, cell{0, 8, p.v.ret}, cell{-8, 8, p.v.callerRBP})
+	s.stack = append(s.stack, cell{0, 8, p.v.args.ret}, cell{-8, 8, p.v.args.callerRBP})
 	return s
 }
 
@@ -141,7 +141,7 @@ func (p *proof) keeps(s *state, l *loop) error {
 			return p.mismatch(s, want{fmt.Sprintf("slot %d of the frame", slot.off), got, slot.v})
 		}
 	}
-	if v, ok, _ := p.x.readCell(s.stack, -8, 8); !ok || v != p.v.callerRBP {
+	if v, ok, _ := p.x.readCell(s.stack, -8, 8); !ok || v != p.v.args.callerRBP {
 		return fmt.Errorf("%#x: the caller's rbp is lost", s.pc)
 	}
 	for _, r := range calleeSaved {
@@ -184,7 +184,7 @@ func (p *proof) holds(s *state, c term) (bool, error) {
 func (p *proof) entered(pc uint64) *state {
 	s := p.newState(pc)
 	s.reg[rSP] = p.x.sp
-	s.reg[rBP] = p.v.callerRBP
-	s.stack = append(s.stack, cell{0, 8, p.v.ret})
+	s.reg[rBP] = p.v.args.callerRBP
+	s.stack = append(s.stack, cell{0, 8, p.v.args.ret})
 	return s
 }

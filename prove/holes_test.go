@@ -449,19 +449,19 @@ func TestStaleStack(t *testing.T) {
 	p := newProver(&image{}, small())
 	s := p.stateOf(&p.v.walk, 0)
 	below, above := p.t.plus(p.x.sp, frameBase-8), p.t.plus(p.x.sp, frameBase+slotExpr)
-	s.stack = append(s.stack, cell{frameBase - 8, 8, p.v.pc}, cell{frameBase + slotExpr, 8, p.v.pc},
-		cell{frameBase + slotNew, 8, p.v.pc})
+	s.stack = append(s.stack, cell{frameBase - 8, 8, p.v.args.pc}, cell{frameBase + slotExpr, 8, p.v.args.pc},
+		cell{frameBase + slotNew, 8, p.v.args.pc})
 	p.clobber(s)
 	s.reg[rSP] = p.t.plus(s.reg[rSP], -8)
 	got, err := p.x.load(s, below, 8)
 	require.NoError(t, err)
-	assert.NotEqual(t, p.v.pc, got)
+	assert.NotEqual(t, p.v.args.pc, got)
 	got, err = p.x.load(s, above, 8)
 	require.NoError(t, err)
-	assert.Equal(t, p.v.pc, got)
+	assert.Equal(t, p.v.args.pc, got)
 
 	p.x.may.pcSlot = p.t.scaled(p.v.walk.pcs, p.v.walk.cursor, 8)
-	require.NoError(t, p.x.store(s, p.x.may.pcSlot, 8, p.v.pc))
+	require.NoError(t, p.x.store(s, p.x.may.pcSlot, 8, p.v.args.pc))
 	_, err = p.x.load(s, p.t.plus(p.x.sp, frameBase+slotNew), 8)
 	assert.Error(t, err)
 }
@@ -487,7 +487,7 @@ func TestRaisedStack(t *testing.T) {
 	s := p.stateOf(&p.v.walk, 0x1000)
 	_, _, err := p.x.step(s)
 	require.NoError(t, err)
-	assert.Equal(t, []term{noTerm, noTerm, p.v.regs}, []term{p.slot(s, slotFirst), p.slot(s, slotLow),
+	assert.Equal(t, []term{noTerm, noTerm, p.v.args.regs}, []term{p.slot(s, slotFirst), p.slot(s, slotLow),
 		p.slot(s, slotRegs)})
 	x := exprProof{p: p.proof}
 	_, _, err = p.x.step(x.enter(0x1000))
@@ -497,12 +497,12 @@ func TestRaisedStack(t *testing.T) {
 // TestOnlyCell: a store that covers more than a field is not one of the field.
 func TestOnlyCell(t *testing.T) {
 	p := newProver(&image{}, small())
-	for _, cells := range [][]cell{nil, {{abi.RegsExact, 4, p.v.pc}}, {{abi.RegsStatus, 2, p.v.pc}, {0, 8, p.v.pc}}} {
+	for _, cells := range [][]cell{nil, {{abi.RegsExact, 4, p.v.args.pc}}, {{abi.RegsStatus, 2, p.v.args.pc}, {0, 8, p.v.args.pc}}} {
 		_, ok := onlyCell(cells, abi.RegsStatus, 2)
 		assert.False(t, ok)
 	}
-	v, ok := onlyCell([]cell{{abi.RegsStatus, 2, p.v.pc}}, abi.RegsStatus, 2)
-	assert.True(t, ok && v == p.v.pc)
+	v, ok := onlyCell([]cell{{abi.RegsStatus, 2, p.v.args.pc}}, abi.RegsStatus, 2)
+	assert.True(t, ok && v == p.v.args.pc)
 }
 
 // TestTables tries every bit of the tables that loaders and unwinders search.

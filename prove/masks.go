@@ -14,7 +14,7 @@ func (p *proof) masks(s *state) ([]uint64, error) {
 	looked := needed | 1<<abi.RBP
 	for _, c := range s.conds {
 		// Conditions on anything else hold or fail alike for all masks.
-		if !p.mentions(c.t, p.v.valid) {
+		if !p.mentions(c.t, p.v.old.valid) {
 			continue
 		}
 		on := p.validBits(c.t)
@@ -22,7 +22,7 @@ func (p *proof) masks(s *state) ([]uint64, error) {
 		known := true
 		// Evaluating only finds out what the term depends on: of sees each variable.
 		p.t.eval(c.t, func(x term) uint64 {
-			known = known && x == p.v.valid
+			known = known && x == p.v.old.valid
 			return 0
 		})
 		// A path that looks at other bits of the mask is not understood.
@@ -39,7 +39,7 @@ func (p *proof) masks(s *state) ([]uint64, error) {
 		for _, c := range conds {
 			known := true
 			got := p.t.eval(c.t, func(x term) uint64 {
-				known = known && x == p.v.valid
+				known = known && x == p.v.old.valid
 				return m
 			})
 			if !known {
@@ -86,7 +86,7 @@ func (p *proof) validBits(x term) uint64 {
 	// A constant and the mask of valid registers: only those bits count.
 	case tAnd, tBit:
 		for _, s := range [2][2]term{{n.a, n.b}, {n.b, n.a}} {
-			if k, ok := p.t.value(s[0]); ok && s[1] == p.v.valid {
+			if k, ok := p.t.value(s[0]); ok && s[1] == p.v.old.valid {
 				if n.op == tBit {
 					return 1 << k
 				}

@@ -60,9 +60,9 @@ type exprJob struct {
 
 // vars are the variables of the invariants.
 type vars struct {
-	arguments
-	oldRegs
-	slowVars
+	args   arguments
+	old    oldRegs
+	slow   slowVars
 	walk   loop // a walk between two steps
 	shared loop // the same, or a step of _eh_elf
 }
@@ -105,9 +105,9 @@ func newProof(im *image, table *dwarfcfa.Table) *proof {
 	}
 	p.setVars()
 	v := &p.v
-	p.x.objects = []pointer{{v.regs, objRegs}, {v.mem, objMemory}, {v.desc, objDesc}, {v.result, objResult}, {v.word, objWord}}
-	p.x.walkRegs, p.x.regsField = v.regs, p.regsField
-	p.x.may = permit{pcSlot: noTerm, limit: stackLimit, args: stackReturn, first: noTerm, indices: []index{{v.rule, p.t.con(1)}}}
+	p.x.objects = []pointer{{v.args.regs, objRegs}, {v.args.mem, objMemory}, {v.slow.desc, objDesc}, {v.args.result, objResult}, {v.slow.word, objWord}}
+	p.x.walkRegs, p.x.regsField = v.args.regs, p.regsField
+	p.x.may = permit{pcSlot: noTerm, limit: stackLimit, args: stackReturn, first: noTerm, indices: []index{{v.slow.rule, p.t.con(1)}}}
 	return p
 }
 
@@ -117,23 +117,23 @@ func (p *proof) word(name string) term { return p.t.variable(name, ^uint64(0)) }
 // setVars makes the variables. Those of a walk and of a step of _eh_elf are the same where both share code.
 func (p *proof) setVars() {
 	t, v, word := p.t, &p.v, p.word
-	v.arguments = arguments{
+	v.args = arguments{
 		ret: word("return"), callerRBP: word("callerRBP"), regs: word("regs"), mem: word("mem"), bias: word("bias"),
 		pcsArg: word("pcs"), max: word("max"), next: word("next"), result: word("result"), deref: word("deref"), pc: word("pc"),
 	}
-	v.slowVars = slowVars{
+	v.slow = slowVars{
 		cfaHost: word("cfaHost"), cfa: word("cfa"), desc: word("desc"), state: t.variable("state", 0x1ffff|0x1ffff<<32),
 		unset: t.variable("unset", 0x1ffff), rule: t.variable("rule", 31), exact: t.variable("exactNext", 1),
 		exprValue: word("exprValue"), exprStatus: t.variable("exprStatus", 0xffffffff), word: word("word"), scratch: word("scratch"),
 	}
-	v.oldRegs = oldRegs{valid: t.variable("valid", 0xffffffff), exactNow: t.variable("exact", 0xffff), status: t.variable("status", 0xffff)}
-	for i := range v.regOf {
-		v.regOf[i] = word(abi.RegName(i))
+	v.old = oldRegs{valid: t.variable("valid", 0xffffffff), exactNow: t.variable("exact", 0xffff), status: t.variable("status", 0xffff)}
+	for i := range v.old.regOf {
+		v.old.regOf[i] = word(abi.RegName(i))
 	}
 	v.walk = loop{
 		rel: word("rel"), mask: t.or(t.con(needed), t.variable("mask", inRegisters&^needed)), cursor: word("cursor"), base: word("base1"),
 		pcs: word("pcsEnd"), rsp: word("hostRSP"), delta: word("delta"), rbp: word("rbpNow"), first: word("first"), low: word("low"),
-		regs: v.regs, mem: v.mem, sync: word("sync"), high: word("high"), left: word("left"), next: v.next, result: noTerm,
+		regs: v.args.regs, mem: v.args.mem, sync: word("sync"), high: word("high"), left: word("left"), next: v.args.next, result: noTerm,
 	}
 	v.walk.slotBase = v.walk.base
 	for i, at := range placeOf {
@@ -160,13 +160,13 @@ func (p *proof) regsField(off int64, size uint8) term {
 	end := off + int64(size)
 	switch {
 	case off < abi.RegsValid && end <= off&^7+8:
-		return cut(p.v.regOf[off/8], off&^7)
+		return cut(p.v.old.regOf[off/8], off&^7)
 	case off >= abi.RegsValid && end <= abi.RegsExact:
-		return cut(p.v.valid, abi.RegsValid)
+		return cut(p.v.old.valid, abi.RegsValid)
 	case off >= abi.RegsExact && end <= abi.RegsStatus:
-		return cut(p.v.exactNow, abi.RegsExact)
+		return cut(p.v.old.exactNow, abi.RegsExact)
 	case off >= abi.RegsStatus:
-		return cut(p.v.status, abi.RegsStatus)
+		return cut(p.v.old.status, abi.RegsStatus)
 	}
-	return p.t.load(p.t.plus(p.v.regs, off), size)
+	return p.t.load(p.t.plus(p.v.args.regs, off), size)
 }

@@ -32,7 +32,7 @@ func (p *proof) atLoad(e *ending, l *loop) error {
 	if none, err := p.holds(e.state, p.t.eq(l.cursor, p.t.con(0))); err != nil || none {
 		return fmt.Errorf("%#x: the cursor may be 0: %v", e.pc, err)
 	}
-	return p.require(e.state, want{"rdi", e.reg[rDI], p.v.regs}, want{"rsi", e.reg[rSI], p.v.mem})
+	return p.require(e.state, want{"rdi", e.reg[rDI], p.v.args.regs}, want{"rsi", e.reg[rSI], p.v.args.mem})
 }
 
 // statusOnly says that only the status of eh_elf_regs_t was written. These wants are for require.

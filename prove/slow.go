@@ -19,11 +19,11 @@ type slowProof struct {
 func (p *slowProof) slowState(pc uint64) *state {
 	v := &p.v
 	s := p.stateOf(p.slowFrame(), pc)
-	s.reg[rBX], s.reg[r14], s.reg[r12], s.reg[rBP], s.reg[r13] = v.regs, v.mem, v.cfa, v.desc, v.state
-	s.reg[r15] = v.scratch // not the caller's, which is in its slot
+	s.reg[rBX], s.reg[r14], s.reg[r12], s.reg[rBP], s.reg[r13] = v.args.regs, v.args.mem, v.slow.cfa, v.slow.desc, v.slow.state
+	s.reg[r15] = v.slow.scratch // not the caller's, which is in its slot
 	p.setSlot(s, slotCursor, v.walk.cursor)
 	p.setSlot(s, slotPCs, v.walk.pcs)
-	s.assume(p.t.eq(v.regs, p.t.con(0)), true)
+	s.assume(p.t.eq(v.args.regs, p.t.con(0)), true)
 	for i, r := range slowSaved {
 		p.setSlot(s, slotSaved+8*int64(i), p.any[r])
 	}
@@ -33,7 +33,7 @@ func (p *slowProof) slowState(pc uint64) *state {
 // rulesState is slowState behind the CFA: what the rules have found is in slotNew.
 func (p *slowProof) rulesState(pc uint64) *state {
 	s := p.slowState(pc)
-	s.stack = append(s.stack, cell{frameBase + slotExact, 4, p.v.exact})
+	s.stack = append(s.stack, cell{frameBase + slotExact, 4, p.v.slow.exact})
 	return s
 }
 
@@ -48,7 +48,7 @@ func (p *slowProof) pastRules(s *state) {
 // keepsRules is keepsSlow behind the CFA.
 func (p *slowProof) keepsRules(s *state) error {
 	exact, _, _ := p.x.readCell(s.stack, frameBase+slotExact, 4)
-	if err := p.require(s, want{"exact", exact, p.v.exact}); err != nil {
+	if err := p.require(s, want{"exact", exact, p.v.slow.exact}); err != nil {
 		return err
 	}
 	return p.keepsSlow(s)
@@ -70,7 +70,7 @@ func (p *slowProof) slowFrame() *loop {
 // keepsSlow checks the invariant but for r12, r13 and rbp.
 func (p *slowProof) keepsSlow(s *state) error {
 	v := &p.v
-	list := []want{{"rbx of the machine", s.reg[rBX], v.regs}, {"r14 of the machine", s.reg[r14], v.mem},
+	list := []want{{"rbx of the machine", s.reg[rBX], v.args.regs}, {"r14 of the machine", s.reg[r14], v.args.mem},
 		{"rsp of the machine", s.reg[rSP], p.t.plus(p.x.sp, frameBase)},
 		{"the cursor", p.slot(s, slotCursor), v.walk.cursor}, {"the end of the pcs", p.slot(s, slotPCs), v.walk.pcs}}
 	for i, r := range slowSaved {
@@ -81,7 +81,7 @@ func (p *slowProof) keepsSlow(s *state) error {
 			list = append(list, want{fmt.Sprintf("slot %d of the frame", slot.off), p.slot(s, slot.off), slot.v})
 		}
 	}
-	list = append(list, want{"the caller's rbp", p.cellAt(s, -8), v.callerRBP})
+	list = append(list, want{"the caller's rbp", p.cellAt(s, -8), v.args.callerRBP})
 	if len(s.outer) > 0 {
 		return fmt.Errorf("%#x: inside a subroutine", s.pc)
 	}
@@ -113,8 +113,8 @@ func (p *slowProof) from(pc uint64, fast bool) error {
 	t, v := p.t, &p.v
 	w := v.walk
 	s := p.stateOf(&w, pc)
-	s.reg[rDI], s.reg[r10] = v.desc, v.cfaHost
-	s.assume(t.eq(v.regs, t.con(0)), true)
+	s.reg[rDI], s.reg[r10] = v.slow.desc, v.slow.cfaHost
+	s.assume(t.eq(v.args.regs, t.con(0)), true)
 	err := p.run(s, p.stops(cutCFA), func(e *ending) error {
 		if e.kind != endStop {
 			return fmt.Errorf("%#x: no descriptor is read", e.pc)
@@ -136,16 +136,16 @@ func (p *slowProof) from(pc uint64, fast bool) error {
 		if err := p.only(e.state); err != nil {
 			return err
 		}
-		list := []want{{"the descriptor", e.reg[rBP], v.desc}}
+		list := []want{{"the descriptor", e.reg[rBP], v.slow.desc}}
 		if fast {
-			list = append(list, want{"the CFA", e.reg[r12], t.sub(v.cfaHost, w.delta)})
+			list = append(list, want{"the CFA", e.reg[r12], t.sub(v.slow.cfaHost, w.delta)})
 		}
 		// The mask of valid registers is in memory by now; the slow path needs its callee-saved
 		// part.
 		// What is valid: in memory.
 		valid, found, _ := p.x.readCell(e.regs, abi.RegsValid, 4)
 		if !found {
-			valid = v.valid
+			valid = v.old.valid
 		}
 		list = append(list, want{"the callee-saved registers that are valid", e.reg[r13], t.and(valid, t.con(uint64(abi.CalleeSaved)))})
 		if err := p.require(e.state, list...); err != nil {
@@ -162,10 +162,10 @@ func (p *slowProof) from(pc uint64, fast bool) error {
 // cfa proves the reading of a descriptor's head: the CFA, or the step's failure.
 func (p *slowProof) cfa(pc uint64) error {
 	t, v := p.t, &p.v
-	head := t.load(v.desc, 1)
-	d := newDescHead(t, v.desc)
+	head := t.load(v.slow.desc, 1)
+	d := newDescHead(t, v.slow.desc)
 	s := p.slowState(pc)
-	saved := t.and(v.valid, t.con(uint64(abi.CalleeSaved))) // a caller has no value yet but for rsp
+	saved := t.and(v.old.valid, t.con(uint64(abi.CalleeSaved))) // a caller has no value yet but for rsp
 	s.reg[r13] = saved
 	m := p.x.may
 	m.indices = append(m.indices[:1:1], index{d.reg, d.isReg})
@@ -189,7 +189,7 @@ func (p *slowProof) cfa(pc uint64) error {
 		p.owed.rules.add(e.pc)
 		exact, _, _ := p.x.readCell(e.stack, frameBase+slotExact, 4)
 		state := t.or(saved, t.con(1<<abi.RSP|1<<(32+abi.RSP))) // rsp is valid (bit RSP) and has a value in slotNew (bit 32+RSP)
-		err = p.require(e.state, want{"the CFA", e.reg[r12], cfa}, want{"the descriptor", e.reg[rBP], t.plus(v.desc, n)},
+		err = p.require(e.state, want{"the CFA", e.reg[r12], cfa}, want{"the descriptor", e.reg[rBP], t.plus(v.slow.desc, n)},
 			want{"exact", exact, t.shrConst(head, 7)}, want{"the registers that are valid", e.reg[r13], state},
 			want{"rsp of the caller", p.slot(e.state, slotNew+8*abi.RSP), cfa})
 		if err != nil {
@@ -240,25 +240,25 @@ func (p *slowProof) cfaOn(s *state, d descHead) (cfa term, n int64, fail term, e
 	neither := decided(d.isGiven, false) && decided(d.isReg, false)
 	switch {
 	case decided(d.isGiven, true):
-		return v.cfa, 1, noTerm, nil
+		return v.slow.cfa, 1, noTerm, nil
 	case decided(d.isReg, true):
 		fail, err = p.unlessValid(s, t.and(d.reg, t.con(31)))
-		return t.add(t.load(t.scaled(v.regs, d.reg, 8), 8), d.offset), 10, fail, err
+		return t.add(t.load(t.scaled(v.args.regs, d.reg, 8), 8), d.offset), 10, fail, err
 	case neither && decided(d.aboveReg, true): // descCFAExpr
 		if lost, err := p.holds(s, p.exprFails()); err != nil || lost {
-			return v.exprValue, 5, v.exprStatus, err
+			return v.slow.exprValue, 5, v.slow.exprStatus, err
 		}
-		return v.exprValue, 5, noTerm, nil
+		return v.slow.exprValue, 5, noTerm, nil
 	case neither && decided(d.aboveReg, false): // descCFAFromBP
 		fail, err = p.unlessValid(s, t.con(abi.RBP))
-		return v.cfa, 1, fail, err
+		return v.slow.cfa, 1, fail, err
 	}
 	return noTerm, 0, noTerm, fmt.Errorf("%#x: reached by several kinds of CFA", s.pc)
 }
 
 // unlessValid returns the status of a step that needs a register if the path says that it is not valid, or noTerm.
 func (p *slowProof) unlessValid(s *state, reg term) (term, error) {
-	ok, err := p.holds(s, p.t.bit(p.v.valid, reg))
+	ok, err := p.holds(s, p.t.bit(p.v.old.valid, reg))
 	if err == nil && !ok {
 		return p.statusTerm(abi.StatusBadRegister), nil
 	}
@@ -275,15 +275,15 @@ func (p *slowProof) copies(pc uint64) error {
 	m.newKept = true
 	defer p.x.allow(m)()
 	p.pastRules(s)
-	s.reg[r13] = v.unset
-	s.assume(t.eq(v.unset, t.con(0)), true)
-	rest := t.and(v.unset, t.low(t.plus(v.unset, -1), 4)) // v.unset without its lowest bit
+	s.reg[r13] = v.slow.unset
+	s.assume(t.eq(v.slow.unset, t.con(0)), true)
+	rest := t.and(v.slow.unset, t.low(t.plus(v.slow.unset, -1), 4)) // v.unset without its lowest bit
 	return p.run(s, p.stops(cutFinal, cutEnd), func(e *ending) error {
 		if e.kind != endStop || len(e.regs) > 0 || len(e.event) != 1 || e.event[0].kind != evReg {
 			return fmt.Errorf("%#x: not a copy of a register", e.pc)
 		}
-		i := t.firstBit(v.unset)
-		if err := p.require(e.state, want{"the register copied", e.event[0].addr, t.scaled(v.regs, i, 8)},
+		i := t.firstBit(v.slow.unset)
+		if err := p.require(e.state, want{"the register copied", e.event[0].addr, t.scaled(v.args.regs, i, 8)},
 			want{"its value", e.event[0].v, t.load(t.scaled(t.plus(p.x.sp, frameBase+slotNew), i, 8), 8)},
 			want{"the registers left", e.reg[r13], rest}); err != nil {
 			return err
@@ -317,7 +317,7 @@ func (p *slowProof) end(pc uint64) error {
 		if e.kind != endStop || !ok || len(e.event) != 1 || e.event[0].kind != evPC {
 			return fmt.Errorf("%#x: not the end of a step", e.pc)
 		}
-		if err := p.require(e.state, want{"exact", exact, v.exact}, want{"the pc for the caller", e.event[0].v, v.regOf[abi.RIP]}); err != nil {
+		if err := p.require(e.state, want{"exact", exact, v.slow.exact}, want{"the pc for the caller", e.event[0].v, v.old.regOf[abi.RIP]}); err != nil {
 			return err
 		}
 		l := *p.slowFrame()
@@ -344,12 +344,12 @@ func (p *slowProof) readWord(pc uint64) error {
 	s := p.newState(pc)
 	s.reg[rSP] = p.x.sp
 	s.frame.keep = p.any
-	s.reg[r14] = v.mem
-	s.frame.keep[r14] = v.mem
-	s.stack = append(s.stack, cell{0, 8, v.ret})
-	s.assume(t.eq(v.regs, t.con(0)), true) // it is called in the slow path
+	s.reg[r14] = v.args.mem
+	s.frame.keep[r14] = v.args.mem
+	s.stack = append(s.stack, cell{0, 8, v.args.ret})
+	s.assume(t.eq(v.args.regs, t.con(0)), true) // it is called in the slow path
 	r := wordRead{addr: s.reg[rSI], status: t.variable("status of read", 0xffffffff)}
-	field := func(off int64) term { return t.load(t.plus(v.mem, off), 8) }
+	field := func(off int64) term { return t.load(t.plus(v.args.mem, off), 8) }
 	r.size, r.off, r.bytes = field(abi.MemorySize), t.sub(r.addr, field(abi.MemoryLo)), field(abi.MemoryBytes)
 	r.fn, r.arg = field(abi.MemoryRead), field(abi.MemoryArg)
 	m := p.x.may
@@ -398,10 +398,10 @@ func (p *slowProof) callback(s *state, to term, r *wordRead) ([]*state, error) {
 	if null, known := p.x.decide(s, t.eq(r.fn, t.con(0))); !known || null {
 		return nil, fmt.Errorf("a call of a callback that may be null")
 	}
-	s.event = append(s.event, event{evAsked, r.addr, 8, v.word})
+	s.event = append(s.event, event{evAsked, r.addr, 8, v.slow.word})
 	p.clobber(s)
 	s.reg[rAX] = t.or(r.status, t.shlConst(t.variable("upper half", 0xffffffff), 32)) // an int
-	s.stack = p.x.writeCell(s.stack, int64(k), 8, v.word)
+	s.stack = p.x.writeCell(s.stack, int64(k), 8, v.slow.word)
 	return []*state{s}, nil
 }
 
@@ -444,7 +444,7 @@ func (p *slowProof) readByCallback(e *ending, r *wordRead, carry lit) error {
 	if len(e.event) != 1 {
 		return fmt.Errorf("%#x: the callback is asked %d times for a word", e.pc, len(e.event))
 	}
-	if err := p.require(e.state, want{"the word", e.reg[rAX], p.v.word}); err != nil {
+	if err := p.require(e.state, want{"the word", e.reg[rAX], p.v.slow.word}); err != nil {
 		return err
 	}
 	if fails := p.x.literal(p.t.eq(r.status, p.t.con(0)), true); fails != carry {

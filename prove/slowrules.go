@@ -26,7 +26,7 @@ var ruleSizes = [...]int64{ruleEnd: 1, ruleOffset8: 2, ruleOffset: 9, ruleUndefi
 
 // operand returns size bytes of the descriptor, off bytes behind the rule's beginning.
 func (p *slowProof) operand(off int64, size uint8) term {
-	return p.t.load(p.t.plus(p.v.desc, off), size)
+	return p.t.load(p.t.plus(p.v.slow.desc, off), size)
 }
 
 // rule proves the loop over the rules for one operation.
@@ -37,7 +37,7 @@ func (p *slowProof) rule(pc uint64, op uint64) error {
 	m := p.x.may
 	m.newKept = true
 	// The first byte of a rule is the operation in its upper 3 bits, the register in the lower 5.
-	m.first = t.or(t.con(op<<5), v.rule)
+	m.first = t.or(t.con(op<<5), v.slow.rule)
 	named := t.con(0) // an expression's code
 	switch op {
 	case ruleExpr:
@@ -46,7 +46,7 @@ func (p *slowProof) rule(pc uint64, op uint64) error {
 		// The operand is another register's number.
 		m.indices = append(m.indices[:1:1], index{p.operand(1, 1), t.con(1)})
 	}
-	m.callTo, m.call = p.callExpr(p.operand(2, 4), named, v.cfa), p.callRead
+	m.callTo, m.call = p.callExpr(p.operand(2, 4), named, v.slow.cfa), p.callRead
 	// The code may read no further than this rule's operands.
 	m.descEnd = func(*state) int64 { return ruleSizes[op] }
 	defer p.x.allow(m)()
@@ -64,7 +64,7 @@ func (p *slowProof) rule(pc uint64, op uint64) error {
 		}
 		// Without a return address, the step fails; any other register just gets no value.
 		if value == noTerm && op != ruleUndefined {
-			fatal, err := p.holds(e.state, t.eq(v.rule, t.con(abi.RIP)))
+			fatal, err := p.holds(e.state, t.eq(v.slow.rule, t.con(abi.RIP)))
 			if err != nil {
 				return err
 			}
@@ -89,10 +89,10 @@ func (p *slowProof) nextRule(e *ending, value term, size int64) error {
 	}
 	// The loop at that place is proven for each operation.
 	p.owed.rules.add(e.pc)
-	list := []want{{"the CFA", e.reg[r12], v.cfa}, {"the descriptor", e.reg[rBP], t.plus(v.desc, size)}}
+	list := []want{{"the CFA", e.reg[r12], v.slow.cfa}, {"the descriptor", e.reg[rBP], t.plus(v.slow.desc, size)}}
 	// A register without a value loses its bit of valid registers.
 	if value == noTerm {
-		list = append(list, want{"the registers that are valid", e.reg[r13], t.clearBit(v.state, v.rule)})
+		list = append(list, want{"the registers that are valid", e.reg[r13], t.clearBit(v.slow.state, v.slow.rule)})
 		if len(e.event) > 0 {
 			return fmt.Errorf("%#x: a value for a register that has none", e.pc)
 		}
@@ -102,8 +102,8 @@ func (p *slowProof) nextRule(e *ending, value term, size int64) error {
 			return fmt.Errorf("%#x: %d values for one register", e.pc, len(e.event))
 		}
 		// Two bits in r13: valid for the caller, and at 32 bits above it, to be copied.
-		list = append(list, want{"the registers that are valid", e.reg[r13], t.setBit(t.setBit(v.state, v.rule), t.plus(v.rule, 32))},
-			want{"the place of the value", e.event[0].addr, t.scaled(t.plus(p.x.sp, frameBase+slotNew), v.rule, 8)},
+		list = append(list, want{"the registers that are valid", e.reg[r13], t.setBit(t.setBit(v.slow.state, v.slow.rule), t.plus(v.slow.rule, 32))},
+			want{"the place of the value", e.event[0].addr, t.scaled(t.plus(p.x.sp, frameBase+slotNew), v.slow.rule, 8)},
 			want{"the value", e.event[0].v, value})
 	}
 	if err := p.require(e.state, list...); err != nil {
@@ -118,15 +118,15 @@ func (p *slowProof) ruleValue(s *state, op uint64) (value, status term, err erro
 	t, v := p.t, &p.v
 	switch op {
 	case ruleOffset8:
-		return p.savedAt(s, t.scaled(v.cfa, t.sext(p.operand(1, 1), 1), 8))
+		return p.savedAt(s, t.scaled(v.slow.cfa, t.sext(p.operand(1, 1), 1), 8))
 	case ruleOffset:
-		return p.savedAt(s, t.add(v.cfa, p.operand(1, 8)))
+		return p.savedAt(s, t.add(v.slow.cfa, p.operand(1, 8)))
 	case ruleUndefined:
 		return noTerm, noTerm, p.asks(s, noTerm)
 	case ruleSame:
-		return p.oldValue(s, v.rule)
+		return p.oldValue(s, v.slow.rule)
 	case ruleValOffset:
-		return t.add(v.cfa, p.operand(1, 8)), noTerm, p.asks(s, noTerm)
+		return t.add(v.slow.cfa, p.operand(1, 8)), noTerm, p.asks(s, noTerm)
 	case ruleRegister:
 		return p.oldValue(s, p.operand(1, 1))
 	}
@@ -137,7 +137,7 @@ func (p *slowProof) ruleValue(s *state, op uint64) (value, status term, err erro
 		err = p.asks(s, noTerm)
 	}
 	if err != nil || lost {
-		return noTerm, v.exprStatus, err
+		return noTerm, v.slow.exprStatus, err
 	}
 	// The operand's second byte tells a value from an address.
 	isValue, err := p.holds(s, t.eq(p.operand(1, 1), t.con(0)))
@@ -145,9 +145,9 @@ func (p *slowProof) ruleValue(s *state, op uint64) (value, status term, err erro
 		err = p.asks(s, noTerm)
 	}
 	if err != nil || isValue {
-		return v.exprValue, noTerm, err
+		return v.slow.exprValue, noTerm, err
 	}
-	return p.savedAt(s, v.exprValue)
+	return p.savedAt(s, v.slow.exprValue)
 }
 
 // savedAt returns the word of the target at an address, which the path must have asked for.
@@ -169,11 +169,11 @@ func (p *slowProof) oldValue(s *state, r term) (value, status term, err error) {
 		return noTerm, noTerm, err
 	}
 	// The registers of this frame are still in memory, unchanged.
-	ok, err := p.holds(s, p.t.bit(p.v.valid, p.t.and(r, p.t.con(31))))
+	ok, err := p.holds(s, p.t.bit(p.v.old.valid, p.t.and(r, p.t.con(31))))
 	if !ok {
 		return noTerm, p.statusTerm(abi.StatusBadRegister), err
 	}
-	return p.t.load(p.t.scaled(p.v.regs, r, 8), 8), noTerm, err
+	return p.t.load(p.t.scaled(p.v.args.regs, r, 8), 8), noTerm, err
 }
 
 // asks checks that a path has asked for no word but the one at an address, and for that once. A
@@ -207,8 +207,8 @@ func (p *slowProof) beginCopies(e *ending) error {
 	if !ok || len(e.event) > 0 {
 		return fmt.Errorf("%#x: registers are written before they are all known", e.pc)
 	}
-	if err := p.require(e.state, want{"the mask of valid registers", valid, p.t.low(p.v.state, 4)},
-		want{"the registers that have a value", e.reg[r13], p.t.shrConst(p.v.state, 32)}); err != nil {
+	if err := p.require(e.state, want{"the mask of valid registers", valid, p.t.low(p.v.slow.state, 4)},
+		want{"the registers that have a value", e.reg[r13], p.t.shrConst(p.v.slow.state, 32)}); err != nil {
 		return err
 	}
 	return p.keepsRules(e.state)

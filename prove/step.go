@@ -35,7 +35,7 @@ func (p *stepProof) context(off int64) term { return p.t.load(p.t.plus(p.x.sp, 8
 
 // derefAt returns the word that the callback of _eh_elf gives for an address.
 func (p *stepProof) derefAt(at term) term {
-	return p.t.make(termNode{op: tVec, a: at, b: p.v.deref, k: vecDeref}, ^uint64(0))
+	return p.t.make(termNode{op: tVec, a: at, b: p.v.args.deref, k: vecDeref}, ^uint64(0))
 }
 
 // vecDeref is the operation of tVec for derefAt, see vecReadable.
@@ -52,11 +52,11 @@ func (p *stepProof) aligned(s *state) error {
 
 // callDeref does what the callback does: any word for an address, the same one each time.
 func (p *stepProof) callDeref(s *state, to term) ([]*state, error) {
-	if to != p.v.deref || p.noDeref {
+	if to != p.v.args.deref || p.noDeref {
 		return nil, fmt.Errorf("a call of %s", p.t.text(to))
 	}
 	// A call through a null pointer would end the process.
-	if null, known := p.x.decide(s, p.t.eq(p.v.deref, p.t.con(0))); !known || null {
+	if null, known := p.x.decide(s, p.t.eq(p.v.args.deref, p.t.con(0))); !known || null {
 		return nil, fmt.Errorf("a call of a callback that may be null")
 	}
 	if err := p.aligned(s); err != nil {
@@ -75,7 +75,7 @@ func (p *stepProof) callDeref(s *state, to term) ([]*state, error) {
 func (p *stepProof) stepLoop() loop {
 	w := p.v.walk
 	zero := p.t.con(0)
-	w.regs, w.mem, w.delta, w.next, w.slotBase, w.result = zero, p.v.deref, zero, zero, p.v.pc, p.v.result
+	w.regs, w.mem, w.delta, w.next, w.slotBase, w.result = zero, p.v.args.deref, zero, zero, p.v.args.pc, p.v.args.result
 	w.first, w.left, w.mask = noTerm, noTerm, noTerm
 	if p.noDeref {
 		w.mem = noTerm // there is no third argument
@@ -93,7 +93,7 @@ func (p *stepProof) stepLoop() loop {
 func (p *stepProof) entry() error {
 	t, v := p.t, &p.v
 	s := p.entered(p.im.dynamic.symbols[abi.SymbolStep].Value)
-	s.reg[rDI], s.reg[rSI], s.reg[rDX] = v.result, v.pc, v.deref
+	s.reg[rDI], s.reg[rSI], s.reg[rDX] = v.args.result, v.args.pc, v.args.deref
 	// The three arguments: where the result goes, the pc, the callback.
 	n := &nested{p: p}
 	m := p.withContext()
@@ -113,14 +113,14 @@ func (p *stepProof) entry() error {
 		// The lookup there must be proven as well.
 		p.owed.lookups.add(e.pc)
 		l := p.stepLoop()
-		l.rel = t.plus(v.pc, -int64(p.base))
+		l.rel = t.plus(v.args.pc, -int64(p.base))
 		l.rsp, l.rbp = p.context(int64(abi.ContextRSPOff)), p.context(int64(abi.ContextRBPOff))
 		// Without a callback the words are read directly: one step, in the lower half of addresses.
 		l.low, l.pcs, l.base = noTerm, noTerm, noTerm
 		direct := p.noDeref
 		if !direct {
 			var err error
-			if direct, err = p.holds(e.state, t.eq(v.deref, t.con(0))); err != nil {
+			if direct, err = p.holds(e.state, t.eq(v.args.deref, t.con(0))); err != nil {
 				return err
 			}
 		}
@@ -140,7 +140,7 @@ func (p *stepProof) entry() error {
 
 // results returns what was stored to the result, by offset; no two stores may overlap.
 func (p *stepProof) results(e *ending) (map[int64]term, error) {
-	if e.kind != endRet || e.reg[rAX] != p.v.result || len(e.regs) > 0 {
+	if e.kind != endRet || e.reg[rAX] != p.v.args.result || len(e.regs) > 0 {
 		return nil, fmt.Errorf("%#x: not a return with the result's address", e.pc)
 	}
 	// Each of the fields has 8 bytes; aligned stores of 8 bytes overlap only if they are of the
@@ -150,7 +150,7 @@ func (p *stepProof) results(e *ending) (map[int64]term, error) {
 		if ev.kind != evResult || ev.size != 8 {
 			return nil, fmt.Errorf("%#x: an access at %s", e.pc, p.t.text(ev.addr))
 		}
-		off, _ := p.t.value(p.t.sub(ev.addr, p.v.result))
+		off, _ := p.t.value(p.t.sub(ev.addr, p.v.args.result))
 		if off%8 != 0 {
 			return nil, fmt.Errorf("%#x: results overlap at %+d", e.pc, off)
 		}
@@ -210,7 +210,7 @@ func (p *stepProof) from(pc uint64, fast bool) error {
 	v := &p.v
 	l := p.stepLoop()
 	s := p.stateOf(&l, pc)
-	s.reg[rDI], s.reg[r10] = v.desc, v.cfaHost
+	s.reg[rDI], s.reg[r10] = v.slow.desc, v.slow.cfaHost
 	n := &nested{p: p}
 	m := p.withContext()
 	m.callTo, m.call = p.callDeref, n.call
@@ -235,8 +235,8 @@ func (p *stepProof) from(pc uint64, fast bool) error {
 // byCallback checks the answer of _eh_elf that comes from the callback.
 func (p *stepProof) byCallback(e *ending, l *loop) error {
 	t, v, zero := p.t, &p.v, p.t.con(0)
-	at := func(off int64) term { return t.load(t.plus(v.desc, off), 1) }                          // a byte before the descriptor
-	slot := func(off int64) term { return p.derefAt(t.scaled(v.cfaHost, t.sext(at(off), 1), 8)) } // the word there, in words from the CFA
+	at := func(off int64) term { return t.load(t.plus(v.slow.desc, off), 1) }                          // a byte before the descriptor
+	slot := func(off int64) term { return p.derefAt(t.scaled(v.slow.cfaHost, t.sext(at(off), 1), 8)) } // the word there, in words from the CFA
 	// 0 as the place of the return address says that the row does not fit these bytes.
 	if unfit, err := p.holds(e.state, t.eq(at(-3), zero)); err != nil || unfit {
 		return fmt.Errorf("%#x: goes by bytes that do not fit: %v", e.pc, err)
@@ -269,7 +269,7 @@ func (p *stepProof) byCallback(e *ending, l *loop) error {
 		}
 	}
 	e.event = results
-	return p.returns(e, t.con(stepFlags), slot(-3), v.cfaHost, rbp, rbx)
+	return p.returns(e, t.con(stepFlags), slot(-3), v.slow.cfaHost, rbp, rbx)
 }
 
 // nested is the walk of one step that _eh_elf calls.
@@ -365,7 +365,7 @@ func (n *nested) arguments(s *state, at nestedPlaces) error {
 	zero, size, read, arg := t.con(0), t.con(^uint64(0)), t.con(0), noTerm
 	if !p.noDeref {
 		// With a null callback the window has all memory: -(deref < 1), all ones or 0.
-		size, arg = t.neg(t.ult(v.deref, t.con(1))), v.deref
+		size, arg = t.neg(t.ult(v.args.deref, t.con(1))), v.args.deref
 		read = get(at.mem+abi.MemoryRead, 8)
 		if n.thunk == 0 {
 			n.thunk = n.thunkIn(read)
@@ -373,13 +373,13 @@ func (n *nested) arguments(s *state, at nestedPlaces) error {
 				return err
 			}
 		}
-		if callback := t.ite(t.eq(v.deref, zero), zero, p.x.place(n.thunk)); read != callback {
+		if callback := t.ite(t.eq(v.args.deref, zero), zero, p.x.place(n.thunk)); read != callback {
 			return p.mismatch(s, want{"the callback of the walk", read, callback})
 		}
 	}
 	rip := p.context(int64(abi.ContextRIPOff))
 	return p.require(s, []want{
-		{"the bias", s.reg[rDX], t.sub(rip, v.pc)}, {"the number of steps", s.reg[r8], t.con(1)},
+		{"the bias", s.reg[rDX], t.sub(rip, v.args.pc)}, {"the number of steps", s.reg[r8], t.con(1)},
 		{"rip", get(at.regs+8*abi.RIP, 8), rip}, {"rsp", get(at.regs+8*abi.RSP, 8), p.context(int64(abi.ContextRSPOff))},
 		{"rbp", get(at.regs+8*abi.RBP, 8), p.context(int64(abi.ContextRBPOff))},
 		{"rbx", get(at.regs+8*abi.RBX, 8), p.context(int64(abi.ContextRBXOff))},
@@ -480,9 +480,9 @@ func (p *stepProof) thunk(pc uint64) error {
 	s := p.entered(pc)
 	// A callback of C: its argument in rdi, the address in rsi, the place of the word in rdx.
 	at := s.reg[rSI]
-	s.reg[rDI], s.reg[rDX] = v.deref, v.word
+	s.reg[rDI], s.reg[rDX] = v.args.deref, v.slow.word
 	// With a null callback the walk has no thunk to call.
-	s.assume(t.eq(v.deref, t.con(0)), true)
+	s.assume(t.eq(v.args.deref, t.con(0)), true)
 	return p.run(s, nil, func(e *ending) error {
 		if e.kind != endRet || len(e.event) != 2 || e.event[0].kind != evDeref || e.event[1].kind != evWord {
 			return fmt.Errorf("%#x: not the end of a read", e.pc)

@@ -24,9 +24,9 @@ func (p *walkProof) entry() error {
 func (p *walkProof) from(pc uint64, next term) error {
 	t, v := p.t, &p.v
 	s := p.entered(pc)
-	s.reg[rDI], s.reg[rSI], s.reg[rDX], s.reg[rCX], s.reg[r8] = v.regs, v.mem, v.bias, v.pcsArg, v.max
-	s.reg[r9] = v.next
-	s.assume(t.eq(v.regs, t.con(0)), true) // whoever calls gives registers
+	s.reg[rDI], s.reg[rSI], s.reg[rDX], s.reg[rCX], s.reg[r8] = v.args.regs, v.args.mem, v.args.bias, v.args.pcsArg, v.args.max
+	s.reg[r9] = v.args.next
+	s.assume(t.eq(v.args.regs, t.con(0)), true) // whoever calls gives registers
 	return p.run(s, p.stops(cutLoad), func(e *ending) error {
 		if len(e.regs) > 0 && e.kind != endRet {
 			return fmt.Errorf("%#x: registers are written before the first step", e.pc)
@@ -34,17 +34,17 @@ func (p *walkProof) from(pc uint64, next term) error {
 		if err := p.only(e.state); err != nil {
 			return err
 		}
-		noPCs, err := p.holds(e.state, t.eq(v.pcsArg, t.con(0)))
+		noPCs, err := p.holds(e.state, t.eq(v.args.pcsArg, t.con(0)))
 		if err != nil {
 			return err
 		}
-		steps, left := v.max, noTerm
-		end := t.scaled(v.pcsArg, v.max, 8)
+		steps, left := v.args.max, noTerm
+		end := t.scaled(v.args.pcsArg, v.args.max, 8)
 		// The pcs go to the caller's array in one segment, or, if it is null, to the own frame in
 		// segments of at most numRegs steps.
 		if noPCs {
-			steps = p.segmentOf(v.max)
-			left = t.sub(v.max, steps)
+			steps = p.segmentOf(v.args.max)
+			left = t.sub(v.args.max, steps)
 			end = p.ownPCs(steps)
 		}
 		if e.kind == endRet {
@@ -56,7 +56,7 @@ func (p *walkProof) from(pc uint64, next term) error {
 		l := unknown()
 		l.cursor, l.pcs = t.neg(steps), end
 		l.first, l.sync = l.cursor, l.cursor
-		l.regs, l.mem, l.slotBase, l.left, l.next = v.regs, v.mem, t.plus(v.bias, int64(p.base)+1), left, next
+		l.regs, l.mem, l.slotBase, l.left, l.next = v.args.regs, v.args.mem, t.plus(v.args.bias, int64(p.base)+1), left, next
 		return p.atLoad(e, &l)
 	})
 }
@@ -68,11 +68,11 @@ func (p *walkProof) load(pc uint64) error {
 	w := v.walk
 	from := unknown()
 	from.cursor, from.first, from.sync, from.pcs = w.cursor, w.first, w.cursor, w.pcs
-	from.regs, from.mem, from.slotBase, from.left, from.next = v.regs, v.mem, w.base, w.left, v.next
+	from.regs, from.mem, from.slotBase, from.left, from.next = v.args.regs, v.args.mem, w.base, w.left, v.args.next
 	s := p.stateOf(&from, pc)
-	s.reg[rDI], s.reg[rSI] = v.regs, v.mem
+	s.reg[rDI], s.reg[rSI] = v.args.regs, v.args.mem
 	s.assume(t.eq(w.cursor, t.con(0)), true)
-	s.assume(t.eq(v.regs, t.con(0)), true)
+	s.assume(t.eq(v.args.regs, t.con(0)), true)
 	return p.run(s, p.stops(cutLookup, cutNear), func(e *ending) error {
 		masks, err := p.masks(e.state)
 		if err != nil {
@@ -104,12 +104,12 @@ func (p *walkProof) loaded(e *ending, masks []uint64) error {
 		return err
 	}
 	l.low, l.high, l.delta, l.rsp = win.low, win.high, win.delta, win.rsp
-	l.mask = t.and(v.valid, t.con(inRegisters))
+	l.mask = t.and(v.old.valid, t.con(inRegisters))
 	l.sync = l.cursor
-	inexact := t.ult(v.exactNow, t.con(1)) // 1 if exact is 0: then the pc is a return address, and lookups use the byte before
-	l.rel = t.plus(t.sub(t.sub(v.regOf[abi.RIP], l.base), inexact), 1)
+	inexact := t.ult(v.old.exactNow, t.con(1)) // 1 if exact is 0: then the pc is a return address, and lookups use the byte before
+	l.rel = t.plus(t.sub(t.sub(v.old.regOf[abi.RIP], l.base), inexact), 1)
 	for i, at := range placeOf {
-		l.place[i] = v.regOf[at.dwarf]
+		l.place[i] = v.old.regOf[at.dwarf]
 	}
 	// The mask tells whether rbp is valid; one path must not mix both.
 	valid, invalid := false, false
@@ -120,7 +120,7 @@ func (p *walkProof) loaded(e *ending, masks []uint64) error {
 		valid = valid || m&(1<<abi.RBP) != 0
 		invalid = invalid || m&(1<<abi.RBP) == 0
 	}
-	l.rbp = v.regOf[abi.RBP]
+	l.rbp = v.old.regOf[abi.RBP]
 	if invalid {
 		l.rbp = t.sub(t.con(outside), l.delta)
 	}
@@ -137,8 +137,8 @@ func (p *walkProof) loaded(e *ending, masks []uint64) error {
 // TestWindow proves of each window that no step leaves it.
 func (p *walkProof) chosenWindow(s *state) (window, error) {
 	t, v := p.t, &p.v
-	field := func(off int64) term { return t.load(t.plus(v.mem, off), 8) }
-	w := setWindow(t, field(abi.MemoryLo), field(abi.MemorySize), field(abi.MemoryBytes), v.regOf[abi.RSP])
+	field := func(off int64) term { return t.load(t.plus(v.args.mem, off), 8) }
+	w := setWindow(t, field(abi.MemoryLo), field(abi.MemorySize), field(abi.MemoryBytes), v.old.regOf[abi.RSP])
 	outsideSize, err := p.holds(s, w.outsideSize)
 	if err != nil || outsideSize {
 		return w.none, err
@@ -207,7 +207,7 @@ func (p *walkProof) segmentEndOf(pc uint64, synced, own bool) error {
 		from.regs, from.mem, from.slotBase, from.left, from.next = l.regs, l.mem, l.slotBase, l.left, l.next
 	}
 	s := p.stateOf(&from, pc)
-	s.assume(t.eq(v.regs, zero), true)
+	s.assume(t.eq(v.args.regs, zero), true)
 	s.assume(t.ult(t.plus(t.sub(l.pcs, p.x.sp), -frameBase), t.con(416)), !own) // whether the pcs' end lies in the own frame, below 416 bytes from its begin
 	if !synced {
 		s.assume(t.eq(l.sync, zero), true)
@@ -260,18 +260,18 @@ func (p *walkProof) nextSegment(e *ending, l *loop, synced bool) error {
 func (p *walkProof) stopped(pc uint64, status abi.Status) error {
 	t, v := p.t, &p.v
 	s := p.stateOf(&v.walk, pc)
-	s.assume(t.eq(v.regs, t.con(0)), true)
+	s.assume(t.eq(v.args.regs, t.con(0)), true)
 	err := p.run(s, nil, func(e *ending) error {
 		if e.kind != endJump {
 			if status == abi.StatusNoInfo {
-				if chained, err := p.holds(e.state, t.eq(v.next, t.con(0))); err != nil || !chained {
+				if chained, err := p.holds(e.state, t.eq(v.args.next, t.con(0))); err != nil || !chained {
 					return fmt.Errorf("%#x: returns where another object may follow", e.pc)
 				}
 			}
 			return p.exit(e, &v.walk, false, status)
 		}
 		// Other objects may follow.
-		if chained, err := p.holds(e.state, t.eq(v.next, t.con(0))); status != abi.StatusNoInfo || err != nil || chained || e.target != v.next {
+		if chained, err := p.holds(e.state, t.eq(v.args.next, t.con(0))); status != abi.StatusNoInfo || err != nil || chained || e.target != v.args.next {
 			return fmt.Errorf("%#x: a jump to %s", e.pc, t.text(e.target))
 		}
 		leave, ok := p.x.link(e.reg[r10])
@@ -298,7 +298,7 @@ func (p *walkProof) chainLeave(pc uint64) error {
 	l := p.v.walk
 	l.base, l.slotBase = p.t.con(0), noTerm
 	s := p.stateOf(&l, pc)
-	s.assume(p.t.eq(p.v.regs, p.t.con(0)), true)
+	s.assume(p.t.eq(p.v.args.regs, p.t.con(0)), true)
 	return p.run(s, nil, func(e *ending) error { return p.exit(e, &l, false, abi.StatusNoInfo) })
 }
 
@@ -307,12 +307,12 @@ func (p *walkProof) chainLeave(pc uint64) error {
 func (p *walkProof) chainEntry() error {
 	t, v := p.t, &p.v
 	at := p.im.dynamic.symbols[abi.SymbolChain].Value
-	if err := p.from(at, v.next); err != nil {
+	if err := p.from(at, v.args.next); err != nil {
 		return err
 	}
 	l := v.walk
 	s := p.stateOf(&l, at+abi.ChainNext)
-	s.reg[r10], s.reg[rSI] = v.bias, p.any[rSI]
+	s.reg[r10], s.reg[rSI] = v.args.bias, p.any[rSI]
 	return p.run(s, p.stops(cutLookup, cutNear), func(e *ending) error {
 		if e.kind != endStop || len(e.regs) > 0 {
 			return fmt.Errorf("%#x: not a lookup", e.pc)
@@ -321,7 +321,7 @@ func (p *walkProof) chainEntry() error {
 		if err := p.only(e.state); err != nil {
 			return err
 		}
-		l.base = t.plus(v.bias, int64(p.base)+1)
+		l.base = t.plus(v.args.bias, int64(p.base)+1)
 		l.slotBase, l.rel = l.base, t.sub(v.walk.rel, l.base)
 		return p.matches(e.state, &l)
 	})
