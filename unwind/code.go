@@ -23,7 +23,7 @@ func (c *codeParts) release() {
 
 // readCode reads the object's file from an offset on into b, and returns the number of bytes read.
 func (o *Object) readCode(b []byte, offset uint64) int {
-	c := &o.codeParts
+	c := &o.file.codeParts
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := 0

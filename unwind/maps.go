@@ -42,7 +42,7 @@ func (m *Maps) All() []Mapping { return m.list }
 func (m *Maps) Name(comm string) string {
 	const most = 15 // bytes, TASK_COMM_LEN of the kernel without the last; gcore has one more
 	o := m.program()
-	if o == nil || comm != path.Base(o.interp) && (len(comm) < most || !strings.HasPrefix(path.Base(o.interp), comm)) {
+	if o == nil || comm != path.Base(o.file.interp) && (len(comm) < most || !strings.HasPrefix(path.Base(o.file.interp), comm)) {
 		return comm
 	}
 	name := path.Base(o.Name)
@@ -52,7 +52,7 @@ func (m *Maps) Name(comm string) string {
 // program returns the first program that is mapped, or nil.
 func (m *Maps) program() *Object {
 	for _, x := range m.list {
-		if x.Object.find(); x.Object.interp != "" {
+		if x.Object.find(); x.Object.file.interp != "" {
 			return x.Object
 		}
 	}

@@ -135,7 +135,7 @@ func (s *Objects) At(name string, buildID []byte, path string) *Object {
 // Without returns a new object whose file cannot be had; Err returns why.
 func (s *Objects) Without(name string, buildID []byte, why error) *Object {
 	o := &Object{set: s, Name: name, recorded: bytes.Clone(buildID)}
-	o.found.Do(func() { o.fileErr = fmt.Errorf("%s: %w", name, why) })
+	o.found.Do(func() { o.file.err = fmt.Errorf("%s: %w", name, why) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.list = append(s.list, o)
@@ -145,7 +145,7 @@ func (s *Objects) Without(name string, buildID []byte, why error) *Object {
 // InMemory returns a new object whose file has these bytes, as far as memory has them. Err returns what is wrong with them.
 func (s *Objects) InMemory(name string, file []byte) *Object {
 	o := &Object{set: s, Name: name, only: name}
-	o.found.Do(func() { o.fileErr = o.takeBytes(file) })
+	o.found.Do(func() { o.file.err = o.takeBytes(file) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.list = append(s.list, o)
@@ -203,20 +203,9 @@ type Object struct {
 	recorded []byte // build-id
 	only     string // the only path to look at; "": see candidates
 
-	found     sync.Once
-	left      atomic.Bool // see Leave
-	path      string      // of the file that was found; "" for the vDSO
-	info      os.FileInfo // of that file
-	data      []byte      // of the vDSO, or see InMemory
-	buildID   []byte      // of the file; nil: it has none
-	loads     []segment   // the executable ones first, see Bias
-	entry     uint64      // link-time; 0: none
-	table     bool        // it has an index of unwind information, maybe an empty one
-	loader    bool        // it loads programs: it asks for no loader, and is not static
-	interp    string      // the loader that it asks for, if it is a program
-	fileErr   error       // why there is no file; nil: there is one
-	plt       plt
-	codeParts codeParts
+	found sync.Once
+	left  atomic.Bool // see Leave
+	file  objectFile  // set by found
 
 	needed atomic.Bool                  // by a walk
 	code   atomic.Pointer[ehelf.Object] // nil: none, or not yet
@@ -227,6 +216,22 @@ type Object struct {
 	codeErr error           // why there will be neither code nor stepper
 	stepper Stepper         // steps without code; nil: none
 	signals map[uint64]bool // the signal frames met before it was released; nil: it never was
+}
+
+// objectFile is what is known of an object's file.
+type objectFile struct {
+	path      string      // of the file that was found; "" for the vDSO
+	info      os.FileInfo // of that file
+	data      []byte      // of the vDSO, or see InMemory
+	buildID   []byte      // nil: it has none
+	loads     []segment   // the executable ones first, see Bias
+	entry     uint64      // link-time; 0: none
+	table     bool        // it has an index of unwind information, maybe an empty one
+	loader    bool        // it loads programs: it asks for no loader, and is not static
+	interp    string      // the loader that it asks for, if it is a program
+	err       error       // why there is no file; nil: there is one
+	plt       plt
+	codeParts codeParts
 }
 
 // IsFile reports whether the object is a file: it was found At a path, or the recorded name is a file's. The kernel
@@ -253,8 +258,8 @@ func (o *Object) IsAnonymous() bool { return !o.IsFile() && o.Name != VDSOName }
 // Err returns why the object cannot be unwound through, or nil if it can or
 // no walk has tried.
 func (o *Object) Err() error {
-	if o.fileErr != nil {
-		return o.fileErr
+	if o.file.err != nil {
+		return o.file.err
 	}
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -265,16 +270,16 @@ func (o *Object) Err() error {
 // more that was found, whatever its build-id: files of a project may all have one.
 func (o *Object) Open() (Image, int64, error) {
 	o.find()
-	if o.fileErr != nil {
-		return nil, 0, o.fileErr
+	if o.file.err != nil {
+		return nil, 0, o.file.err
 	}
-	if o.data != nil {
-		return nopCloser{bytes.NewReader(o.data)}, int64(len(o.data)), nil
+	if o.file.data != nil {
+		return nopCloser{bytes.NewReader(o.file.data)}, int64(len(o.file.data)), nil
 	}
 	if o.left.Load() {
 		return nil, 0, fmt.Errorf("%s: %w", o.Name, errLeft)
 	}
-	f, err := input.Open(o.path)
+	f, err := input.Open(o.file.path)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -283,9 +288,9 @@ func (o *Object) Open() (Image, int64, error) {
 		f.Close()
 		return nil, 0, err
 	}
-	if !input.Same(st, o.info) {
+	if !input.Same(st, o.file.info) {
 		f.Close()
-		return nil, 0, fmt.Errorf("%s: %w", o.path, ErrChanged)
+		return nil, 0, fmt.Errorf("%s: %w", o.file.path, ErrChanged)
 	}
 	return f, st.Size(), nil
 }
@@ -299,17 +304,17 @@ func (nopCloser) Close() error { return nil }
 func (o *Object) Leave() { o.left.Store(true) }
 
 // Path returns where the file was found, or "" if it was not.
-func (o *Object) Path() string { o.find(); return o.path }
+func (o *Object) Path() string { o.find(); return o.file.path }
 
 // Info describes the file that was found; nil: there is none.
-func (o *Object) Info() os.FileInfo { o.find(); return o.info }
+func (o *Object) Info() os.FileInfo { o.find(); return o.file.info }
 
 // BuildID returns the build-id of the file if that is known, otherwise the
 // recorded one. It may be nil.
 func (o *Object) BuildID() []byte {
 	o.find()
-	if o.buildID != nil {
-		return o.buildID
+	if o.file.buildID != nil {
+		return o.file.buildID
 	}
 	return o.recorded
 }
@@ -322,7 +327,7 @@ const page = 4096
 // Address".
 func (o *Object) Bias(m *Mapping) (uint64, bool) {
 	o.find()
-	for _, s := range o.loads {
+	for _, s := range o.file.loads {
 		if off := s.off &^ (page - 1); m.Offset >= off && m.Offset < s.off+s.size {
 			return m.Start - m.Offset + s.off - s.vaddr, true
 		}
@@ -334,7 +339,7 @@ func (o *Object) Bias(m *Mapping) (uint64, bool) {
 // on; 0: there is none.
 func (o *Object) CodeAt(addr uint64) (offset, size uint64) {
 	o.find()
-	for _, s := range o.loads {
+	for _, s := range o.file.loads {
 		before := s.vaddr % page
 		if at := addr - (s.vaddr - before); s.code && at < before+s.size {
 			return s.off - before + at, before + s.size - at
@@ -349,7 +354,7 @@ func (o *Object) CodeAt(addr uint64) (offset, size uint64) {
 // dozen instructions.
 func (o *Object) isEntry(addr uint64) bool {
 	const size = 64
-	return o.entry != 0 && addr-o.entry < size
+	return o.file.entry != 0 && addr-o.file.entry < size
 }
 
 // find looks for the file: under its name, then by its build-id.
@@ -357,11 +362,11 @@ func (o *Object) find() {
 	o.found.Do(func() {
 		opt := &o.set.opt
 		if o.Name == VDSOName {
-			o.fileErr = o.findVDSO(opt)
+			o.file.err = o.findVDSO(opt)
 			return
 		}
 		if !o.IsFile() {
-			o.fileErr = fmt.Errorf("%s: %w", o.Name, ErrNoFile)
+			o.file.err = fmt.Errorf("%s: %w", o.Name, ErrNoFile)
 			return
 		}
 		var first error
@@ -372,7 +377,7 @@ func (o *Object) find() {
 		for _, path := range paths {
 			err := o.take(path)
 			if err == nil {
-				o.path = path
+				o.file.path = path
 				return
 			}
 			// The error of the first place, unless that has no file and another has a wrong one.
@@ -380,12 +385,12 @@ func (o *Object) find() {
 				first = err
 			}
 		}
-		o.fileErr = first
+		o.file.err = first
 		if path, err := opt.fetch(o.recorded); err != nil {
-			o.fileErr = errors.Join(first, err)
+			o.file.err = errors.Join(first, err)
 		} else if path != "" {
-			if o.fileErr = o.take(path); o.fileErr == nil {
-				o.path = path
+			if o.file.err = o.take(path); o.file.err == nil {
+				o.file.path = path
 			}
 		}
 	})
@@ -440,10 +445,10 @@ func (o *Object) take(path string) error {
 	if err := o.readHeaders(f); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if o.info, err = f.Stat(); err != nil {
+	if o.file.info, err = f.Stat(); err != nil {
 		return err
 	}
-	if before := o.set.opt.Before; len(o.recorded) == 0 && !before.IsZero() && o.info.ModTime().After(before) {
+	if before := o.set.opt.Before; len(o.recorded) == 0 && !before.IsZero() && o.file.info.ModTime().After(before) {
 		return fmt.Errorf("%s: %w", path, errWritten)
 	}
 	return nil
@@ -466,7 +471,7 @@ func (o *Object) takeBytes(data []byte) error {
 	if err := o.readHeaders(bytes.NewReader(data)); err != nil {
 		return fmt.Errorf("%s: %w", o.Name, err)
 	}
-	o.data = data
+	o.file.data = data
 	return nil
 }
 
@@ -491,25 +496,25 @@ func (o *Object) readHeaders(r io.ReaderAt) (err error) {
 		}
 		return fmt.Errorf("%w: %s, recorded was %x", ErrReplaced, had, o.recorded)
 	}
-	o.buildID, o.entry = id, f.Entry
-	o.table = f.Section(".eh_frame_hdr") != nil
-	o.loads = nil
+	o.file.buildID, o.file.entry = id, f.Entry
+	o.file.table = f.Section(".eh_frame_hdr") != nil
+	o.file.loads = nil
 	tags, _ := elffile.Dynamic(f) // none: static, or damaged
-	o.loader = len(tags) > 0 && elf.DynFlag1(tags[elf.DT_FLAGS_1])&elf.DF_1_PIE == 0
+	o.file.loader = len(tags) > 0 && elf.DynFlag1(tags[elf.DT_FLAGS_1])&elf.DF_1_PIE == 0
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
-			o.loader = false
+			o.file.loader = false
 			if tags[elf.DT_SONAME] == 0 { // libc.so.6 has both
 				b, _ := io.ReadAll(io.LimitReader(p.Open(), page))
-				o.interp = string(bytes.TrimRight(b, "\x00"))
+				o.file.interp = string(bytes.TrimRight(b, "\x00"))
 			}
 		}
 		if p.Type == elf.PT_LOAD {
-			o.loads = append(o.loads, segment{p.Off, p.Filesz, p.Vaddr, p.Flags&elf.PF_X != 0})
+			o.file.loads = append(o.file.loads, segment{p.Off, p.Filesz, p.Vaddr, p.Flags&elf.PF_X != 0})
 		}
 	}
 	// A mapping that the program made itself may begin in a segment that is not executable.
-	slices.SortStableFunc(o.loads, func(a, b segment) int {
+	slices.SortStableFunc(o.file.loads, func(a, b segment) int {
 		switch {
 		case a.code && !b.code:
 			return -1

@@ -40,8 +40,8 @@ func (o *Object) stepPLT(pc uint64, regs *abi.Regs, mem *ehelf.Memory) bool {
 	if regs.Exact == 0 || regs.Valid>>abi.RSP&1 == 0 {
 		return false // nothing in such a table calls
 	}
-	o.plt.once.Do(o.readPLT)
-	for _, s := range o.plt.sections {
+	o.file.plt.once.Do(o.readPLT)
+	for _, s := range o.file.plt.sections {
 		if pc-s.addr >= uint64(len(s.code)) {
 			continue
 		}
@@ -68,7 +68,7 @@ func (o *Object) readPLT() {
 		return
 	}
 	defer image.Close()
-	o.plt.sections, _ = readPLT(image) // without them there is no information
+	o.file.plt.sections, _ = readPLT(image) // without them there is no information
 }
 
 // readPLT returns the sections of procedure linkage tables, by their names.

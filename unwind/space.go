@@ -24,7 +24,7 @@ func (s *Space) loads() bool {
 	if s.program != nil {
 		s.program.find()
 	}
-	return s.program != nil && s.program.loader
+	return s.program != nil && s.program.file.loader
 }
 
 // Name is Maps.Name of the current mappings, without a look at others where the process runs no loader.

@@ -76,7 +76,7 @@ func (o *Object) Release(met []uint64) {
 	o.ready, o.codeErr, o.stepper, o.signals = false, nil, nil, signals
 	o.round++
 	o.set.keep(o, nil)
-	o.codeParts.release()
+	o.file.codeParts.release()
 	o.needed.Store(false)
 }
 
