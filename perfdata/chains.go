@@ -111,7 +111,7 @@ func (c *ChainWriter) Take(dst []byte) ([]byte, Entry) {
 	default:
 		dst = append(dst, c.r.Raw()...)
 	}
-	if c.taken++; c.taken%roundRecords == 0 && c.r.follows == 0 {
+	if c.taken++; c.taken%roundRecords == 0 && c.r.in.follows == 0 {
 		dst = append(dst, byte(typeFinishedRound), 0, 0, 0, 0, 0, headerSize, 0)
 	}
 	e.bytes = dst[at:]

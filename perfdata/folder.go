@@ -73,16 +73,16 @@ func openFolder(path string, opt Options) (*Reader, error) {
 func (r *Reader) endInput(err error) {
 	// Errors are kept; the other files are still read.
 	if !errors.Is(err, io.EOF) {
-		if r.name != "" {
-			err = fmt.Errorf("%s: %w", r.name, err)
+		if r.in.name != "" {
+			err = fmt.Errorf("%s: %w", r.in.name, err)
 		}
 		if r.err != nil {
 			err = errors.Join(r.err, err)
 		}
 		r.err = err
 	}
-	r.inf.close()
-	r.ended = true
+	r.in.inf.close()
+	r.in.ended = true
 	r.choose()
 }
 
@@ -109,5 +109,5 @@ func (r *Reader) choose() {
 		r.queue.flush(^uint64(0))
 		return
 	}
-	r.input = first
+	r.in = first
 }

@@ -14,55 +14,55 @@ import (
 // or consumes it. It returns io.EOF at the regular end.
 func (r *Reader) pull() error {
 	// Data that follow a record, such as of AUX areas, come before the next record.
-	if r.follows > 0 {
+	if r.in.follows > 0 {
 		return r.pullData()
 	}
 	// Decompressed records come first: they were written before what follows in the file.
-	if r.inf != nil {
-		b := r.inf.buffered()
+	if r.in.inf != nil {
+		b := r.in.inf.buffered()
 		if len(b) >= headerSize {
-			h := headerOf(b, r.inOff)
+			h := headerOf(b, r.in.inOff)
 			if h.Size < headerSize {
-				return &Error{r.inOff, "compressed records", fmt.Errorf("%w of %d bytes", ErrBadRecord, h.Size)}
+				return &Error{r.in.inOff, "compressed records", fmt.Errorf("%w of %d bytes", ErrBadRecord, h.Size)}
 			}
 			if n := int(h.Size); len(b) >= n {
-				r.inf.pos += n
+				r.in.inf.pos += n
 				r.stats.Uncompressed += uint64(n)
-				return r.take(h, b[:n:n], r.inf.blk)
+				return r.take(h, b[:n:n], r.in.inf.blk)
 			}
 		}
 		// The decoder has input left, and may complete the record.
-		if !r.inf.hungry {
-			if err := r.inf.more(); err != nil {
-				return &Error{r.inOff, "zstd data", err}
+		if !r.in.inf.hungry {
+			if err := r.in.inf.more(); err != nil {
+				return &Error{r.in.inOff, "zstd data", err}
 			}
 			return nil
 		}
 	}
 	// Next comes a record of the file itself.
-	off := r.src.off
-	ok, err := r.src.fill(headerSize)
+	off := r.in.src.off
+	ok, err := r.in.src.fill(headerSize)
 	if err != nil {
 		return &Error{off, "reading", err}
 	}
 	if !ok {
 		return r.end(off)
 	}
-	h := headerOf(r.src.buffered(), off)
+	h := headerOf(r.in.src.buffered(), off)
 	// A size below the header's would never move forward.
 	if h.Size < headerSize {
 		return &Error{off, fmt.Sprintf("record of type %d", h.Type), fmt.Errorf("%w of %d bytes", ErrBadRecord, h.Size)}
 	}
 	n := int(h.Size)
-	if ok, err = r.src.fill(n); err != nil {
+	if ok, err = r.in.src.fill(n); err != nil {
 		return &Error{off, "reading", err}
 	} else if !ok {
 		return &Error{off, fmt.Sprintf("record of type %d", h.Type),
-			fmt.Errorf("%w: %d bytes of %d", ErrTruncated, len(r.src.buffered()), n)}
+			fmt.Errorf("%w: %d bytes of %d", ErrTruncated, len(r.in.src.buffered()), n)}
 	}
 	// raw stays in the block, which lives as long as a queued record refers to it.
-	raw, blk := r.src.buffered()[:n:n], r.src.blk
-	r.src.advance(n)
+	raw, blk := r.in.src.buffered()[:n:n], r.in.src.blk
+	r.in.src.advance(n)
 	return r.take(h, raw, blk)
 }
 
@@ -70,12 +70,12 @@ func (r *Reader) pull() error {
 func (r *Reader) end(off int64) error {
 	// Data that ends inside a record, or before the section does, was cut off.
 	switch {
-	case len(r.src.buffered()) > 0:
+	case len(r.in.src.buffered()) > 0:
 		return &Error{off, "data", fmt.Errorf("%w in a record's header", ErrTruncated)}
-	case r.src.left > 0:
-		return &Error{off, "data", fmt.Errorf("%w: %d bytes of the data section are missing", ErrTruncated, r.src.left)}
-	case r.inf != nil && len(r.inf.buffered()) > 0:
-		return &Error{r.inOff, "compressed records", fmt.Errorf("%w in a record", ErrTruncated)}
+	case r.in.src.left > 0:
+		return &Error{off, "data", fmt.Errorf("%w: %d bytes of the data section are missing", ErrTruncated, r.in.src.left)}
+	case r.in.inf != nil && len(r.in.inf.buffered()) > 0:
+		return &Error{r.in.inOff, "compressed records", fmt.Errorf("%w in a record", ErrTruncated)}
 	}
 	return io.EOF
 }
@@ -106,7 +106,7 @@ func (r *Reader) take(h Header, raw []byte, blk *block) error {
 		return nil
 	}
 	r.queue.add(it)
-	r.last = max(r.last, it.time)
+	r.in.last = max(r.in.last, it.time)
 	// The bound on memory: earlier records than those released may still come.
 	if r.queue.bytes > r.opt.QueueBytes {
 		if !r.folder() { // in a folder this is the only release
@@ -235,15 +235,15 @@ func (r *Reader) takeUser(h Header, raw []byte) error {
 // skip drops the data that follows a record.
 func (r *Reader) skip(h Header, n uint64) error {
 	// Data cannot follow inside of the compressed stream.
-	if r.inf != nil && h.Offset == r.inOff {
+	if r.in.inf != nil && h.Offset == r.in.inOff {
 		return &Error{h.Offset, "compressed records", fmt.Errorf("%w: data that follows its record", ErrBadRecord)}
 	}
 	if r.opt.Own {
 		// With Own the data are delivered in pieces.
-		r.follows = n
+		r.in.follows = n
 		return nil
 	}
-	if err := r.src.skip(n); err != nil {
+	if err := r.in.src.skip(n); err != nil {
 		return &Error{h.Offset, fmt.Sprintf("the %d bytes after a record of type %d", n, h.Type), err}
 	}
 	return nil
@@ -251,37 +251,37 @@ func (r *Reader) skip(h Header, n uint64) error {
 
 // pullData queues a piece of the data that follow a record.
 func (r *Reader) pullData() error {
-	off := r.src.off
-	if ok, err := r.src.fill(1); err != nil {
+	off := r.in.src.off
+	if ok, err := r.in.src.fill(1); err != nil {
 		return &Error{off, "reading", err}
 	} else if !ok {
-		n := r.follows
-		r.follows = 0
+		n := r.in.follows
+		r.in.follows = 0
 		return &Error{off, fmt.Sprintf("%d bytes after a record", n), ErrTruncated}
 	}
-	piece := r.src.buffered()
+	piece := r.in.src.buffered()
 	// A piece is at most as large as a record, so that callers need no larger buffer.
-	piece = piece[:min(uint64(len(piece)), r.follows, maxRecord)]
-	r.src.blk.refs++
-	r.queue.deliver(item{off: off, blk: r.src.blk, raw: piece, data: true})
-	r.src.advance(len(piece))
-	r.follows -= uint64(len(piece))
+	piece = piece[:min(uint64(len(piece)), r.in.follows, maxRecord)]
+	r.in.src.blk.refs++
+	r.queue.deliver(item{off: off, blk: r.in.src.blk, raw: piece, data: true})
+	r.in.src.advance(len(piece))
+	r.in.follows -= uint64(len(piece))
 	return nil
 }
 
 // inflate hands a compressed payload to the decoder, which pull then runs.
 func (r *Reader) inflate(h Header, payload []byte) error {
 	// A compressed record among decompressed ones would nest streams.
-	if r.inf != nil && h.Offset == r.inOff {
+	if r.in.inf != nil && h.Offset == r.in.inOff {
 		return &Error{h.Offset, "compressed records", fmt.Errorf("%w: one in another", ErrBadRecord)}
 	}
-	if r.inf == nil {
-		r.inf = newInflater(&r.pool)
+	if r.in.inf == nil {
+		r.in.inf = newInflater(&r.pool)
 	}
 	r.stats.Compressed += uint64(len(payload))
 	// Errors and records name the offset of the compressed record.
-	r.inOff = h.Offset
-	r.inf.feed(payload)
+	r.in.inOff = h.Offset
+	r.in.inf.feed(payload)
 	return nil
 }
 

@@ -50,7 +50,7 @@ type Reader struct {
 	features featureTable
 	events   []*Event          // in the order of the file
 	byID     map[uint64]*Event // events by each of their ids
-	*input                     // that is being read
+	in       *input            // that is being read
 	inputs   []*input          // one, or those of a folder
 	until    uint64            // the time up to which to read it before another
 	pool     pool
@@ -102,7 +102,7 @@ func NewReader(in io.Reader, opt Options) (*Reader, error) {
 	}
 	r := &Reader{opt: opt, byID: make(map[uint64]*Event)}
 	r.addInput("", in)
-	r.input = r.inputs[0]
+	r.in = r.inputs[0]
 	// Magic numbers: this version, the same of the other byte order, and version 1.
 	const (
 		magic     = "PERFILE2"
@@ -134,7 +134,7 @@ func NewReader(in io.Reader, opt Options) (*Reader, error) {
 	switch size := binary.LittleEndian.Uint64(b[8:]); size {
 	case pipeHeader:
 		r.pipe = true
-		r.src.off = pipeHeader
+		r.in.src.off = pipeHeader
 		return r, nil
 	case fileHeader:
 	default:
@@ -178,16 +178,16 @@ func (r *Reader) readFile(at io.ReaderAt, header []byte) error {
 	if data.off > 1<<62 || data.size > 1<<62 {
 		return &Error{40, "header", fmt.Errorf("%w: data section at %#x of %#x bytes", ErrFormat, data.off, data.size)}
 	}
-	r.src.off, r.src.left = int64(data.off), int64(data.size)
+	r.in.src.off, r.in.src.left = int64(data.off), int64(data.size)
 	if data.size == 0 { // perf record was killed: there are no features either
-		r.src.left = -1
+		r.in.src.left = -1
 		r.info.warn(&Error{48, "header", fmt.Errorf("%w: the data section has no size; reading up to the end of the file", ErrTruncated)})
 	} else {
 		// Behind the data, a table has a section for each feature.
 		r.features = featureTable{at, int64(data.off + data.size), flags}
 		r.readFeatures()
 	}
-	r.src.r = io.NewSectionReader(at, int64(data.off), 1<<62)
+	r.in.src.r = io.NewSectionReader(at, int64(data.off), 1<<62)
 	return nil
 }
 
@@ -308,7 +308,7 @@ func (r *Reader) Next() bool {
 				r.endInput(err)
 			}
 			// Another file of the folder is behind: go on with that one.
-			if r.last > r.until && r.follows == 0 {
+			if r.in.last > r.until && r.in.follows == 0 {
 				r.choose()
 			}
 			continue

@@ -27,31 +27,39 @@ type lookupProof struct {
 	rows   *rowProof
 	packed bool
 
-	heads             heads
-	pairs             map[leafPair]bool      // proven
-	searches          map[pageTable]bool     // tables of pages that were gone through
-	segmented         map[uint64]bool        // searches of segments
-	packedTables      map[uint64]packedTable // by the code that looks an entry up
-	longs             map[uint64]uint64      // searches of long records: where they find the slots
-	fastLow, fastHigh uint64                 // code that runs with the target's registers in place
+	heads        heads
+	proven       lookups
+	packedTables map[uint64]packedTable // by the code that looks an entry up
+	longs        map[uint64]uint64      // searches of long records: where they find the slots
+	fastCode     codeRange              // code that runs with the target's registers in place
 }
+
+// lookups are parts of lookups that were gone through.
+type lookups struct {
+	pairs    map[leafPair]bool
+	searches map[pageTable]bool // tables of pages
+	segments map[uint64]bool    // searches of segments
+}
+
+// codeRange is where code lies.
+type codeRange struct{ low, high uint64 }
 
 // newLookupProof returns the proof of lookups in one file; rows and ends of walks are proven by
 // rows and walk.
 func newLookupProof(p *proof, walk *walkProof, rows *rowProof, packed bool) *lookupProof {
 	return &lookupProof{
 		proof: p, walk: walk, rows: rows, packed: packed,
-		pairs: map[leafPair]bool{}, searches: map[pageTable]bool{}, segmented: map[uint64]bool{},
-		packedTables: map[uint64]packedTable{}, longs: map[uint64]uint64{}, fastLow: ^uint64(0),
+		proven:       lookups{pairs: map[leafPair]bool{}, searches: map[pageTable]bool{}, segments: map[uint64]bool{}},
+		packedTables: map[uint64]packedTable{}, longs: map[uint64]uint64{}, fastCode: codeRange{low: ^uint64(0)},
 	}
 }
 
 // code returns the bounds of the code of lookups that was not run on terms; see single.
-func (p *lookupProof) code() (low, high uint64) { return p.fastLow, p.fastHigh }
+func (p *lookupProof) code() (low, high uint64) { return p.fastCode.low, p.fastCode.high }
 
 // fast notes code of lookups that is not run on terms.
 func (p *lookupProof) fast(from, to uint64) {
-	p.fastLow, p.fastHigh = min(p.fastLow, from), max(p.fastHigh, to)
+	p.fastCode.low, p.fastCode.high = min(p.fastCode.low, from), max(p.fastCode.high, to)
 }
 
 // intact checks a jump to a row's head, which so many reads of the data lead to.
@@ -92,10 +100,10 @@ type pageTable struct {
 // pages goes through the page table, once for each table that a lookup uses, and
 // compares every border with the table's ranges.
 func (p *lookupProof) pages(tab pageTable) error {
-	if p.searches[tab] || tab.low >= tab.high {
+	if p.proven.searches[tab] || tab.low >= tab.high {
 		return nil
 	}
-	p.searches[tab] = true
+	p.proven.searches[tab] = true
 	size := uint64(1) << tab.bits
 	first := tab.low / size
 	count := (tab.high+size-1)/size - first
@@ -146,14 +154,14 @@ func (p *lookupProof) entries(tab pageTable, first, count uint64) (func(page uin
 
 // leads proves that what a lookup leads to is what a row means.
 func (p *lookupProof) leads(head int32, row int32) error {
-	if pair := (leafPair{head, row}); !p.pairs[pair] {
+	if pair := (leafPair{head, row}); !p.proven.pairs[pair] {
 		if err := p.head(p.heads.list[head].addr, row); err != nil {
 			if row == noRow {
 				return fmt.Errorf("no row: %w", err)
 			}
 			return fmt.Errorf("row %d (%s): %w", row, p.table.RowText(uint32(row)), err)
 		}
-		p.pairs[pair] = true
+		p.proven.pairs[pair] = true
 		p.result.Rows++
 	}
 	h := &p.heads.list[head]

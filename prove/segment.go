@@ -27,10 +27,10 @@ func (p *lookupProof) beginsTable(at uint64) bool {
 // segment.
 // The state is the loop's, and stays so: comparisons and jumps change flags only.
 func (p *lookupProof) segments(at uint64) error {
-	if p.segmented[at] {
+	if p.proven.segments[at] {
 		return nil
 	}
-	p.segmented[at] = true
+	p.proven.segments[at] = true
 	return p.segment(at, 0, uint64(p.table.High())-p.base, 0)
 }
 

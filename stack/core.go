@@ -34,7 +34,7 @@ const (
 
 // Core is an opened core file.
 type Core struct {
-	*image
+	image    *image
 	pid      int32            // in its own namespace
 	comm     string           // at most 15 bytes
 	reason   string           // why it was written
@@ -76,15 +76,15 @@ const mostImages = 256 << 20
 
 // finish notes which parts of a core are missing, and reads the build-ids.
 func (c *Core) finish() {
-	if c.size < c.wanted {
-		c.notes = append(c.notes, fmt.Sprintf("the core is cut short: it has %d of %d bytes; stacks may end early", c.size, c.wanted))
+	if c.image.size < c.image.wanted {
+		c.notes = append(c.notes, fmt.Sprintf("the core is cut short: it has %d of %d bytes; stacks may end early", c.image.size, c.image.wanted))
 	}
 	c.all = c.places()
-	c.ids = buildIDs(c.all, c.read)
+	c.ids = buildIDs(c.all, c.image.read)
 	c.parts = byFile(c.mappings, func(fileID, *procfs.Mapping) bool { return true })
 	c.unknown = byFile(c.all, func(of fileID, m *procfs.Mapping) bool { return len(c.ids[of]) == 0 && (m.Exec || m.Offset == 0) })
 	c.compared = make(map[compared]procfs.Comparison)
-	c.images, c.room = make(map[fileID]*unwind.Object), min(c.size, mostImages)
+	c.images, c.room = make(map[fileID]*unwind.Object), min(c.image.size, mostImages)
 }
 
 // coreOf reads the headers and notes of a core whose file has size bytes.
@@ -267,8 +267,8 @@ func (c *Core) file(addr uint64) *procfs.Mapping {
 // places returns the segments as mappings, with the names of their files. gdb leaves out read-only memory that equals
 // its file: such mappings of files count as code.
 func (c *Core) places() []procfs.Mapping {
-	list := make([]procfs.Mapping, 0, len(c.segments))
-	for _, s := range c.segments {
+	list := make([]procfs.Mapping, 0, len(c.image.segments))
+	for _, s := range c.image.segments {
 		m := procfs.Mapping{Start: s.start, End: s.end, Offset: s.start, Name: procfs.AnonName, Exec: s.exec}
 		if f := c.file(s.start); f != nil {
 			m.Name, m.Inode, m.Offset = f.Name, f.Inode, f.Offset+s.start-f.Start
@@ -279,8 +279,8 @@ func (c *Core) places() []procfs.Mapping {
 	}
 	// What lies in no segment is left out of the core: take it from the file.
 	for _, m := range c.mappings {
-		i := sort.Search(len(c.segments), func(i int) bool { return c.segments[i].end > m.Start })
-		if i == len(c.segments) || c.segments[i].start >= m.End {
+		i := sort.Search(len(c.image.segments), func(i int) bool { return c.image.segments[i].end > m.Start })
+		if i == len(c.image.segments) || c.image.segments[i].start >= m.End {
 			m.Exec = true
 			list = append(list, m)
 		}
@@ -292,12 +292,12 @@ func (c *Core) places() []procfs.Mapping {
 // VDSO returns the image of the vDSO that the process had.
 func (c *Core) VDSO() ([]byte, error) {
 	const most = 1 << 20 // real ones have two pages
-	start, end := c.region(c.vdso)
+	start, end := c.image.region(c.vdso)
 	if c.vdso == 0 || end-start > most || start != c.vdso {
 		return nil, errors.New("not in the core")
 	}
 	b := make([]byte, end-start)
-	return b[:c.read(b, start)], nil
+	return b[:c.image.read(b, start)], nil
 }
 
 // Program returns the name of the file that was executed; "": it is not known.
@@ -334,11 +334,11 @@ func (c *Core) Use(path string, objects *unwind.Objects) error {
 func (c *Core) Target(ctx context.Context, opt Options) (*Target, error) {
 	t := c.target()
 	t.named(placeAll(c.all, func(m *procfs.Mapping) *unwind.Object { return c.object(opt.Objects, m) },
-		func(addr uint64, b []byte) int { return c.read(b, addr) }))
+		func(addr uint64, b []byte) int { return c.image.read(b, addr) }))
 	t.Notes = append(t.Notes, c.unchecked(t.Maps)...)
 	// Stacks lie apart, so threads that ask for more than the core has several times share memory, as no real ones do.
-	read := budget{c.read, leastBudget + 4*c.size}
-	return t, c.walk(ctx, t, newWalker(&opt), read.read, c.region)
+	read := budget{c.image.read, leastBudget + 4*c.image.size}
+	return t, c.walk(ctx, t, newWalker(&opt), read.read, c.image.region)
 }
 
 // leastBudget is how many bytes the walks of a small core may read.

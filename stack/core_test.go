@@ -273,7 +273,7 @@ func TestCoreOneName(t *testing.T) {
 		require.Len(t, file, 2*page)
 		for part := range uint64(2) {
 			start := base + uint64(len(memory))
-			c.segments = append(c.segments, segment{start: start, end: start + page, off: uint64(len(memory)), size: page, exec: part == 1})
+			c.image.segments = append(c.image.segments, segment{start: start, end: start + page, off: uint64(len(memory)), size: page, exec: part == 1})
 			for _, w := range []uint64{start, start + page, part} {
 				ranges = le.AppendUint64(ranges, w)
 			}

@@ -126,7 +126,7 @@ func (c *Core) bytesOf(of fileID) (file []byte) {
 		}
 		c.room -= more
 		file = append(file, make([]byte, more)...)
-		if part := file[m.Offset:end]; c.read(part, m.Start) < len(part) {
+		if part := file[m.Offset:end]; c.image.read(part, m.Start) < len(part) {
 			return nil
 		}
 	}
@@ -158,7 +158,7 @@ func (c *Core) compare(o *unwind.Object, with fileID) procfs.Comparison {
 	if file, _, err := o.Open(); err == nil {
 		defer file.Close()
 		for _, m := range c.unknown[with] {
-			result = max(result, m.Compare(file, func(addr uint64, b []byte) int { return c.read(b, addr) }))
+			result = max(result, m.Compare(file, func(addr uint64, b []byte) int { return c.image.read(b, addr) }))
 		}
 	}
 	c.compared[pair] = result

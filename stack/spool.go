@@ -123,7 +123,7 @@ func (s *spool) core(im *image, sps []uint64) (*Core, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.segments = pieces[notes:]
+	c.image.segments = pieces[notes:]
 	if s.kept > mostKept {
 		c.notes = append(c.notes, fmt.Sprintf("the core has more than %d MB of stacks: the rest was not kept", mostKept>>20))
 	}

@@ -74,17 +74,17 @@ func TestSpool(t *testing.T) {
 	assert.Equal(t, uint64(off+64*mb), s.offset)
 	at := uint64(start)
 	kept := 0
-	for _, p := range c.segments {
+	for _, p := range c.image.segments {
 		require.Equal(t, at, p.start, "without gaps")
 		at = p.end
 		b := make([]byte, p.size)
-		require.Equal(t, len(b), c.read(b, p.start))
+		require.Equal(t, len(b), c.image.read(b, p.start))
 		require.True(t, bytes.Equal(memory[p.start-start:][:len(b)], b))
 		kept += len(b)
 	}
 	assert.Equal(t, uint64(start+70*mb), at)
 	sp := make([]byte, 9*mb)
-	assert.Equal(t, len(sp), c.read(sp, start+20*mb+8-128))
+	assert.Equal(t, len(sp), c.image.read(sp, start+20*mb+8-128))
 	assert.InDelta(t, 17*mb, kept, mb)
 	st, err := file.Stat()
 	require.NoError(t, err)

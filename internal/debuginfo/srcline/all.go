@@ -22,7 +22,7 @@ func (o *Object) Lines() iter.Seq[Line] {
 		o.note(try(func() error {
 			// All units at once: no address is looked for.
 			o.whole()
-			for _, u := range o.sec.units {
+			for _, u := range o.sec.index.units {
 				t := o.lines(u)
 				for i := 0; i+1 < len(t.rows); i++ {
 					r, next := t.rows[i], t.rows[i+1]
@@ -57,7 +57,7 @@ func (o *Object) Functions() iter.Seq[Function] {
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 		o.note(try(func() error {
 			o.whole()
-			for _, u := range o.sec.units {
+			for _, u := range o.sec.index.units {
 				in, t := o.funcs(u) // functions whose address was yielded
 				// What was yielded, by index.
 				seen := make(map[int32]bool)

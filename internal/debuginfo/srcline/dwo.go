@@ -107,7 +107,7 @@ func openDwo(path string, skeleton *unit, t top) (*unit, error) {
 	s.mu.Lock()
 	s.parseTypes()
 	s.mu.Unlock()
-	for _, u := range s.units {
+	for _, u := range s.index.units {
 		// The root entries say which unit the skeleton means: a .dwo may hold several.
 		own, err := u.top()
 		if err != nil {
@@ -118,20 +118,20 @@ func openDwo(path string, skeleton *unit, t top) (*unit, error) {
 		}
 		// The .dwo has indices of addresses; the addresses themselves are in the object, as are
 		// range lists of version 4.
-		u.low, u.addr, u.addrBase = skeleton.low, skeleton.addr, skeleton.addrBase
+		u.root.low, u.root.addr, u.root.addrBase = skeleton.root.low, skeleton.root.addr, skeleton.root.addrBase
 		// opened is done here, so that ready does not overwrite what is set.
 		u.opened.Do(func() {})
-		u.language = own.language
+		u.root.language = own.language
 		// Type units share the tables of the file.
-		for _, k := range s.typeAt {
+		for _, k := range s.index.typeAt {
 			k.unit.opened.Do(func() {})
-			k.unit.language, k.unit.strOffsetsBase = own.language, splitStrOffsets(k.unit)
+			k.unit.root.language, k.unit.root.strOffsetsBase = own.language, splitStrOffsets(k.unit)
 		}
-		u.ranges, u.rangesBase = skeleton.ranges, t.rangesBase
+		u.root.ranges, u.root.rangesBase = skeleton.root.ranges, t.rangesBase
 		if u.version >= 5 { // the tables' headers are skipped: DWARF 5, 7.26 and 7.28
-			u.strOffsetsBase, u.rnglistsBase = splitStrOffsets(u), 12
+			u.root.strOffsetsBase, u.root.rnglistsBase = splitStrOffsets(u), 12
 			if u.wide {
-				u.rnglistsBase = 20
+				u.root.rnglistsBase = 20
 			}
 		}
 		return u, nil

@@ -125,14 +125,14 @@ func (u *unit) address(v value) (uint64, bool) {
 func (u *unit) indexed(i uint64) (uint64, bool) {
 	const size = 8
 	// The first comparison keeps the multiplication below from wrapping.
-	if i > uint64(len(u.addr)) || u.addrBase > uint64(len(u.addr)) {
+	if i > uint64(len(u.root.addr)) || u.root.addrBase > uint64(len(u.root.addr)) {
 		return 0, false
 	}
-	at := u.addrBase + i*size
-	if at+size > uint64(len(u.addr)) {
+	at := u.root.addrBase + i*size
+	if at+size > uint64(len(u.root.addr)) {
 		return 0, false
 	}
-	return binary.LittleEndian.Uint64(u.addr[at:]), true
+	return binary.LittleEndian.Uint64(u.root.addr[at:]), true
 }
 
 // str returns the value of a class string, "" for another.
@@ -160,10 +160,10 @@ func (u *unit) str(v value) string {
 			size = 8
 		}
 		// Indices of damaged files must not wrap around.
-		if v.u > uint64(len(s.strOffsets)) || u.strOffsetsBase > uint64(len(s.strOffsets)) {
+		if v.u > uint64(len(s.strOffsets)) || u.root.strOffsetsBase > uint64(len(s.strOffsets)) {
 			return ""
 		}
-		c := cursor{b: s.strOffsets, off: u.strOffsetsBase}
+		c := cursor{b: s.strOffsets, off: u.root.strOffsetsBase}
 		c.skip(v.u * size)
 		if off := c.offset(u.wide); !c.bad { // an index: its entry in .debug_str_offsets is the string's offset
 			return stringAt(s.str, off)

@@ -111,7 +111,7 @@ func (u *unit) walk(t *funcTable, extents *[]extent) error {
 			if len(spans) > 0 && len(t.funcs) < math.MaxInt32 {
 				t.funcs = append(t.funcs, f)
 				// Compilers do not share one list among very many functions.
-				if len(*extents)+len(spans) > len(u.ranges)+len(u.sec.rnglists)+len(u.sec.info) {
+				if len(*extents)+len(spans) > len(u.root.ranges)+len(u.sec.rnglists)+len(u.sec.info) {
 					return fmt.Errorf("unit at %#x of .debug_info: too many ranges", u.off)
 				}
 				// Functions have several ranges where cold parts are split off.

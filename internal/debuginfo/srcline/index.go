@@ -30,7 +30,7 @@ func (s *sections) buildIndex() (idx index, skeletons map[*unit]top, first error
 	skeletons = make(map[*unit]top)
 	var spans []span
 	var orphans []*unit
-	for _, u := range s.units {
+	for _, u := range s.index.units {
 		t, err := u.open()
 		if err != nil {
 			note(err)

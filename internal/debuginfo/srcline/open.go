@@ -244,7 +244,7 @@ func (o *Object) openAlt(f *elf.File, path string, opt *Options) error {
 		o.files = append(o.files, file)
 		o.sec.alt = s
 		err = s.parseUnits(toEnd)
-		for _, u := range s.units {
+		for _, u := range s.index.units {
 			if _, e := u.open(); err == nil {
 				err = e
 			}

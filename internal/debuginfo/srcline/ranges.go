@@ -34,7 +34,7 @@ func (u *unit) spans(dst []span, low, high, ranges value) []span {
 func (u *unit) rangeList(dst []span, v value) []span {
 	// Lists of DWARF 2 to 4 are in .debug_ranges.
 	if u.version < 5 {
-		return u.oldRanges(dst, v.u+u.rangesBase)
+		return u.oldRanges(dst, v.u+u.root.rangesBase)
 	}
 	off := v.u
 	// An index leads through the table of offsets to the list.
@@ -44,12 +44,12 @@ func (u *unit) rangeList(dst []span, v value) []span {
 			size = 8
 		}
 		// The table of offsets lies at the unit's base, after the section's header.
-		c := cursor{b: u.sec.rnglists, off: min(u.rnglistsBase, uint64(len(u.sec.rnglists)))}
+		c := cursor{b: u.sec.rnglists, off: min(u.root.rnglistsBase, uint64(len(u.sec.rnglists)))}
 		if v.u > uint64(len(c.b)) {
 			return dst
 		}
 		c.skip(v.u * size)
-		off = u.rnglistsBase + c.offset(u.wide)
+		off = u.root.rnglistsBase + c.offset(u.wide)
 		if c.bad {
 			return dst
 		}
@@ -59,9 +59,9 @@ func (u *unit) rangeList(dst []span, v value) []span {
 
 // oldRanges reads pairs of offsets from a base (DWARF 4, 2.17.3).
 func (u *unit) oldRanges(dst []span, off uint64) []span {
-	c := cursor{b: u.ranges, off: min(off, uint64(len(u.ranges)))}
+	c := cursor{b: u.root.ranges, off: min(off, uint64(len(u.root.ranges)))}
 	// Offsets are from the unit's first address until a base is selected.
-	base := u.low
+	base := u.root.low
 	for {
 		lo, hi := c.u64(), c.u64()
 		switch {
@@ -92,7 +92,7 @@ func (u *unit) newRanges(dst []span, off uint64) []span {
 		startLength  = 7 // address, length
 	)
 	c := cursor{b: u.sec.rnglists, off: min(off, uint64(len(u.sec.rnglists)))}
-	base := u.low
+	base := u.root.low
 	for !c.bad {
 		var s span
 		switch c.u8() {

@@ -28,7 +28,7 @@ type sections struct {
 
 	mu      sync.Mutex // of what follows, which is parsed on demand
 	abbrevs map[abbrevKey]*abbrevTable
-	unitIndex
+	index   unitIndex
 }
 
 // contents are the bytes of the sections, inflated.

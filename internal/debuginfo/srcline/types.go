@@ -85,12 +85,12 @@ var (
 
 // addType records the place of a type that has its own unit. The caller has s.mu.
 func (s *sections) addType(signature uint64, k entryKey) {
-	if s.typeAt == nil {
-		s.typeAt = make(map[uint64]entryKey)
+	if s.index.typeAt == nil {
+		s.index.typeAt = make(map[uint64]entryKey)
 	}
 	// The first of equal signatures wins: they are copies.
-	if _, ok := s.typeAt[signature]; !ok {
-		s.typeAt[signature] = k
+	if _, ok := s.index.typeAt[signature]; !ok {
+		s.index.typeAt[signature] = k
 	}
 }
 
@@ -104,7 +104,7 @@ func (s *sections) typeBySignature(signature uint64) entryKey {
 	s.parseUnits(toEnd) // its error is reported elsewhere
 	s.mu.Lock()
 	s.parseTypes()
-	k := s.typeAt[signature]
+	k := s.index.typeAt[signature]
 	s.mu.Unlock()
 	if k.unit != nil {
 		k.unit.ready()
@@ -251,7 +251,7 @@ func (k entryKey) childrenOf(e *entry, f func(entryKey, *entry) bool) error {
 // isC reports whether the unit is of a language whose tags are written with struct, union and
 // enum: C, and Objective C.
 func (u *unit) isC() bool {
-	switch u.language {
+	switch u.root.language {
 	// DWARF 5, table 7.17: C89, C, C99, Objective C, C11, C17, C23.
 	case 0x01, 0x02, 0x0c, 0x10, 0x1d, 0x2c, 0x3e:
 		return true

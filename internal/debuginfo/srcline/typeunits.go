@@ -15,17 +15,17 @@ func (s *sections) typeUnits() *sections {
 
 // parseTypes reads the headers of .debug_types (DWARF 4, 7.5.1.2), once. The caller has s.mu.
 func (s *sections) parseTypes() {
-	if s.typed || len(s.types) == 0 {
+	if s.index.typed || len(s.types) == 0 {
 		return
 	}
-	s.typed = true
+	s.index.typed = true
 	t := s.typeUnits()
 	// Header by header; the entries are read when a type is asked for.
 	for c := (cursor{b: t.info}); c.off < uint64(len(t.info)); {
 		begin := c.off
 		n, wide := c.initialLength()
 		if c.bad || n > uint64(len(t.info))-c.off {
-			s.typesErr = fmt.Errorf("unit at %#x of .debug_types: its length %#x goes beyond the end", begin, n)
+			s.index.typesErr = fmt.Errorf("unit at %#x of .debug_types: its length %#x goes beyond the end", begin, n)
 			return
 		}
 		u := &unit{sec: t, off: begin, end: c.off + n}
@@ -36,7 +36,7 @@ func (s *sections) parseTypes() {
 		signature, at := c.u64(), c.offset(wide)
 		u.entries = c.off
 		if c.bad || u.version != 4 || addrSize != 8 || c.off > u.end {
-			s.typesErr = fmt.Errorf("unit at %#x of .debug_types: not a type unit of DWARF 4", begin)
+			s.index.typesErr = fmt.Errorf("unit at %#x of .debug_types: not a type unit of DWARF 4", begin)
 			return
 		}
 		s.addType(signature, entryKey{u, begin + at})
@@ -48,5 +48,5 @@ func (s *sections) parseTypes() {
 func (s *sections) typesError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.typesErr
+	return s.index.typesErr
 }

@@ -19,7 +19,7 @@ type unit struct {
 	dwoID     uint64 // of split units; 0: none
 
 	opened sync.Once
-	root               // set by open, from the unit's entry
+	root   root        // set by open, from the unit's entry
 	begun  atomic.Bool // reading functions and lines
 
 	// Each part is parsed on first use.
@@ -62,7 +62,7 @@ func (s *sections) unitList() []*unit {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// Full capacity: an append of another goroutine makes a copy.
-	return s.units[:len(s.units):len(s.units)]
+	return s.index.units[:len(s.index.units):len(s.index.units)]
 }
 
 // parseUnits reads the headers of all units up to the one that the offset upTo of
@@ -71,17 +71,17 @@ func (s *sections) parseUnits(upTo uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// The first error ends parsing: without a length, the next header is not found.
-	for s.unitsErr == nil && s.parsed < uint64(len(s.info)) && s.parsed <= upTo {
-		s.unitsErr = s.parseUnit()
+	for s.index.unitsErr == nil && s.index.parsed < uint64(len(s.info)) && s.index.parsed <= upTo {
+		s.index.unitsErr = s.parseUnit()
 	}
-	return s.unitsErr
+	return s.index.unitsErr
 }
 
 // parseUnit reads the next header.
 func (s *sections) parseUnit() error {
 	const longest = 40 // of the headers
-	s.packed.info.upTo(s.parsed + longest)
-	c := cursor{b: s.info, off: s.parsed}
+	s.packed.info.upTo(s.index.parsed + longest)
+	c := cursor{b: s.info, off: s.index.parsed}
 	// Values for the units of this file; openDwo replaces them.
 	u := &unit{sec: s, off: c.off, root: root{addr: s.addr, ranges: s.ranges}}
 	n, wide := c.initialLength()
@@ -95,9 +95,9 @@ func (s *sections) parseUnit() error {
 	}
 	// Units without code are passed over.
 	if code {
-		s.units = append(s.units, u)
+		s.index.units = append(s.index.units, u)
 	}
-	s.parsed = u.end
+	s.index.parsed = u.end
 	return nil
 }
 
@@ -154,11 +154,11 @@ func (s *sections) find(off uint64) *unit {
 	s.parseUnits(off) // its error is reported elsewhere
 	s.mu.Lock()
 	// The first unit that ends behind off.
-	i := sort.Search(len(s.units), func(i int) bool { return s.units[i].end > off })
+	i := sort.Search(len(s.index.units), func(i int) bool { return s.index.units[i].end > off })
 	var u *unit
 	// An offset in a header is no entry.
-	if i < len(s.units) && off >= s.units[i].entries {
-		u = s.units[i]
+	if i < len(s.index.units) && off >= s.index.units[i].entries {
+		u = s.index.units[i]
 	}
 	s.mu.Unlock()
 	if u != nil {
@@ -254,6 +254,6 @@ func (u *unit) ready() {
 // take sets what values of other entries depend on. Low comes last, as it may be an index of an
 // address.
 func (u *unit) take(t top) {
-	u.addrBase, u.strOffsetsBase, u.rnglistsBase, u.language = t.addrBase, t.strBase.u, t.rngBase.u, t.language
-	u.low, _ = u.address(t.low)
+	u.root.addrBase, u.root.strOffsetsBase, u.root.rnglistsBase, u.root.language = t.addrBase, t.strBase.u, t.rngBase.u, t.language
+	u.root.low, _ = u.address(t.low)
 }

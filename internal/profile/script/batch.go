@@ -25,12 +25,17 @@ type sample struct {
 	maps         *unwind.Maps
 	made         []*symbols.Symbol // code of the kernel, see symbolize.KernelCode
 	chain        []uint64          // as recorded, with context markers
-	abi          perfdata.ABI      // ABINone: nothing to unwind from
-	regs         abi.Regs          // of the interrupted user code
-	stack        []byte            // copy of the user stack, from rsp on
+	user         copied            // what was recorded of user code
 	walked       walked            // by a worker
 	entry        perfdata.Entry    // of a recording with call chains
 	other        bool              // another record than a sample: only entry is set
+}
+
+// copied is what a recording has of the user code that was interrupted.
+type copied struct {
+	abi   perfdata.ABI // ABINone: nothing to unwind from
+	regs  abi.Regs
+	stack []byte // copy of the stack, from rsp on
 }
 
 // Sizes of a batch. Page faults are most of what a short recording costs: the

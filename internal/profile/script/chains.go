@@ -65,12 +65,12 @@ func (w *worker) countChain(s *sample) {
 		switch {
 		case mode == perfdata.ModeKernel:
 			w.kernelFrames++
-		case mode == perfdata.ModeUser && s.abi == perfdata.ABINone:
+		case mode == perfdata.ModeUser && s.user.abi == perfdata.ABINone:
 			w.userFrames++
 		}
 	}
 	switch {
-	case s.abi == perfdata.ABI32:
+	case s.user.abi == perfdata.ABI32:
 		w.compat++
 	case s.unwindable():
 		w.end = s.walked.end

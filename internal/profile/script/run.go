@@ -355,9 +355,9 @@ func (run *runner) add(b *batch, s *perfdata.Sample, comm string) {
 		run.foreseeKernel(&j)
 	}
 	if len(s.Stack) > 0 && s.UserRegs.ABI != perfdata.ABINone && !run.opt.NoChains {
-		j.abi = s.UserRegs.ABI
-		j.stack = b.addBytes(s.Stack)
-		setRegs(&j.regs, &s.UserRegs)
+		j.user.abi = s.UserRegs.ABI
+		j.user.stack = b.addBytes(s.Stack)
+		setRegs(&j.user.regs, &s.UserRegs)
 	}
 	b.samples = append(b.samples, j)
 }

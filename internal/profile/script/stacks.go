@@ -25,7 +25,7 @@ func Stacks(r *perfdata.Reader, objects *unwind.Objects, take func(*Stack)) erro
 	run.read(context.Background(), func(b *batch) {
 		for i := range b.samples {
 			if s := &b.samples[i]; s.unwindable() {
-				take(&Stack{PID: s.pid, Maps: s.maps, Regs: s.regs, Memory: s.stack})
+				take(&Stack{PID: s.pid, Maps: s.maps, Regs: s.user.regs, Memory: s.user.stack})
 			}
 		}
 		pool.put(b)
@@ -37,5 +37,5 @@ func Stacks(r *perfdata.Reader, objects *unwind.Objects, take func(*Stack)) erro
 // walk from.
 func (s *sample) unwindable() bool {
 	const need = 1<<abi.RIP | 1<<abi.RSP
-	return s.abi == perfdata.ABI64 && s.regs.Valid&need == need
+	return s.user.abi == perfdata.ABI64 && s.user.regs.Valid&need == need
 }

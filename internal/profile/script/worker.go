@@ -108,13 +108,13 @@ func (w *worker) collect(s *sample) {
 		case mode == perfdata.ModeKernel:
 			w.stack = append(w.stack, w.names.Kernel(ip, symbolize.FindCode(s.made, ip)))
 			w.kernelFrames++
-		case mode == perfdata.ModeUser && s.abi == perfdata.ABINone:
+		case mode == perfdata.ModeUser && s.user.abi == perfdata.ABINone:
 			w.stack = append(w.stack, w.names.User(s.maps, s.pid, ip))
 			w.userFrames++
 		}
 	}
 	switch {
-	case s.abi == perfdata.ABI32:
+	case s.user.abi == perfdata.ABI32:
 		w.compat++
 	case s.unwindable():
 		w.name(s)
@@ -140,14 +140,14 @@ func (w *worker) unwind(b *batch) {
 	begin, loading := time.Now(), w.walker.Loading
 	for i := range b.samples {
 		if i+1 < len(b.samples) {
-			ehelf.Prefetch(b.samples[i+1].stack, prefetched)
+			ehelf.Prefetch(b.samples[i+1].user.stack, prefetched)
 		}
 		s := &b.samples[i]
 		if !s.unwindable() {
 			continue
 		}
-		mem := ehelf.Memory{Lo: s.regs.Reg[abi.RSP], Bytes: s.stack}
-		n, cause, object := w.walker.Walk(s.maps, &s.regs, &mem, w.pcs)
+		mem := ehelf.Memory{Lo: s.user.regs.Reg[abi.RSP], Bytes: s.user.stack}
+		n, cause, object := w.walker.Walk(s.maps, &s.user.regs, &mem, w.pcs)
 		if len(s.maps.All()) == 0 {
 			n = 0 // a process that the recording does not know; perf leaves its frame out
 		}
@@ -174,7 +174,7 @@ func (w *worker) count(s *sample) {
 	w.userFrames += uint64(len(s.walked.pcs))
 	w.end = s.walked.end
 	w.ends[w.end]++
-	if w.end == unwind.Unreadable && s.regs.Reg[abi.RSP]-s.walked.from >= maxStackCopy {
+	if w.end == unwind.Unreadable && s.user.regs.Reg[abi.RSP]-s.walked.from >= maxStackCopy {
 		w.elsewhere++
 	}
 	if object := s.walked.object; object != nil {
