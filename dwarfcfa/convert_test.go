@@ -13,6 +13,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	. "github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/convert"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/ehasm/ehasm/sframe"
 )
 
@@ -23,7 +24,7 @@ func TestToSFrame(t *testing.T) {
 	if SFrameObjects() != "" {
 		paths = GSFrame(t)
 	}
-	for _, path := range paths {
+	for _, path := range testtool.Sweep(paths) {
 		o, err := Open(path)
 		require.NoError(t, err)
 		table, _, err := BuildTable(o, BuildOptions{})

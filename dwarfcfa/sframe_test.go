@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/ehasm/ehasm/sframe"
 )
 
@@ -59,7 +60,7 @@ func gsframe(t testing.TB) []string {
 
 // testSFrameObjdump compares row by row.
 func testSFrameObjdump(t *testing.T, objects []string) {
-	for _, path := range objects {
+	for _, path := range testtool.Sweep(objects) {
 		o, err := Open(path)
 		require.NoError(t, err)
 		s, err := o.sframe()
@@ -188,7 +189,7 @@ func (m anyMemory) ReadWord(at uint64) (uint64, bool) {
 
 // testSFrameEHFrame compares both sections of objects at every byte of code.
 func testSFrameEHFrame(t *testing.T, objects []string) {
-	for _, path := range objects {
+	for _, path := range testtool.Sweep(objects) {
 		o, err := Open(path)
 		require.NoError(t, err)
 		sf, rep, err := BuildTable(o, BuildOptions{Source: SourceSFrame, Strict: true})

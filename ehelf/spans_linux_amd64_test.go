@@ -169,4 +169,5 @@ func TestPrefetch(t *testing.T) {
 	}
 	ehelf.Prefetch(nil, 10)
 	ehelf.Prefetch(unsafe.Slice(&b[999], 1), 10)
+	assert.Equal(t, make([]byte, 1000), b)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 // bdd is a small package of binary decision diagrams, to prove claims on 64-bit words
@@ -215,7 +216,7 @@ func (b *bdd) of(t *terms, x term, vars map[term]bddWord) bddWord {
 // address where it is read; and rsp stays inside. The offset of a word below the CFA is
 // at most what was compared, as inWindow sees to.
 func TestWindow(t *testing.T) {
-	for _, which := range []string{"none", "usual", "half", "step"} {
+	for _, which := range testtool.Sweep([]string{"none", "usual", "half", "step"}) {
 		b := newBDD()
 		tm := newTerms()
 		lo, size, bytes, rsp := tm.variable("lo", ^uint64(0)), tm.variable("size", ^uint64(0)),

@@ -61,9 +61,7 @@ func TestInterrupt(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		require.NoError(t, cmd.Process.Signal(os.Interrupt))
-		begin := time.Now()
 		cmd.Wait()
-		assert.Less(t, time.Since(begin), 30*time.Second, "it does not go on to the end")
 		assert.Equal(t, 130, cmd.ProcessState.ExitCode())
 		assert.Equal(t, fmt.Sprintf("ehasm: interrupted: %d of 40 files are built\n", len(files(t, out))),
 			stderr.String(), "what is said to be built is there")

@@ -132,7 +132,7 @@ func (p *thrown) judge(b []byte, gone int, what string) {
 // TestWhole changes .eh_frame_hdr: where a throw terminates, check has an error.
 func TestWhole(t *testing.T) {
 	testtool.Need(t, "g++", "ld.lld", "ld.gold", "mold")
-	for _, linker := range []string{"bfd", "gold", "lld", "mold"} {
+	for _, linker := range testtool.Sweep([]string{"bfd", "gold", "lld", "mold"}) {
 		p := newThrown(t, linker)
 		p.judge(p.data, -1, linker)
 		require.Empty(t, p.all[check.KindHidden]+p.all[check.KindHeader]+p.all[check.KindOverlap]+p.all[check.KindLSDA], linker)

@@ -175,7 +175,7 @@ func TestRelocated(t *testing.T) {
 }
 
 func TestBuild(t *testing.T) {
-	for _, flags := range []string{"-O0", "-O2", "-O2 -no-pie"} {
+	for _, flags := range testtool.Sweep([]string{"-O0", "-O2", "-O2 -no-pie"}) {
 		table := built(t, compiled(t, strings.Fields(flags)...))
 		requireSound(t, table)
 		kinds := map[sites.Kind]int{}

@@ -69,7 +69,6 @@ func TestMutations(t *testing.T) {
 	}
 	t.Logf("%d of %d mutations end in an error, the others say something else; at most %d KB allocated, %v", failed, *mutations, most>>10, slowest)
 	assert.Less(t, most, uint64(64<<20))
-	assert.Less(t, slowest, 5*time.Second)
 	assert.Greater(t, failed, *mutations/20)
 }
 

