@@ -293,7 +293,7 @@ func (f *folder) run(t *testing.T, c command) {
 	switch {
 	case strings.HasPrefix(c.line, "make "): // others run what it makes
 		line = "make -C " + f.top + " -n " + line[len("make "):]
-	case strings.HasPrefix(c.line, "go run ./cmd"), strings.HasPrefix(c.line, "go install ./cmd"):
+	case strings.HasPrefix(c.line, "go run ./cmd"), strings.HasPrefix(c.line, "go install -v ./cmd"):
 		line = "cd " + f.top + " && GOBIN=" + f.dir + " " + strings.Replace(line, "-o ", "-o "+f.dir+"/", 1)
 	case strings.Contains(c.line, "--flight"): // until the dump, however slow the machine is
 		line = strings.Replace(line, "./server 2", "./server 90", 1) + ` >/dev/null 2>&1 & echo $! >flight.pid
