@@ -144,7 +144,7 @@ func (g *generator) ownTails(tail int, heads []uint32, own map[uint32]bool) ([]u
 const (
 	maxHotTails  = 16 // per object
 	maxOwnHeads  = 24
-	rangesPerOwn = 600 // an own tail for each so many ranges of the object
+	rangesPerOwn = 600 // ranges of the object for each own tail
 	rangesPerHot = 400 // some 60 bytes of code in 2,000 to 3,000 of pages
 	hotAlign     = 32  // bytes; without it, walks differ by 5 % with where the code happens to lie
 )

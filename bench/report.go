@@ -113,7 +113,7 @@ func (r *results) stepText(b *strings.Builder) {
 	s := r.Step
 	frames := slices.Sorted(slices.Values(s.Frames))
 	fmt.Fprintf(b, "\n## Step\n\n%d real stacks of %d to %d frames; %d rounds, contenders in random order within a round. "+
-		"A stack stays in one object for %.1f frames in the mean: so many steps take one call of `_eh_elf_walk`.\n\n",
+		"A stack stays in one object for %.1f frames in the mean: one call takes all these steps of `_eh_elf_walk`.\n\n",
 		s.Stacks, frames[0], frames[len(frames)-1], s.Rounds, s.Run)
 	for _, p := range stepPatterns() {
 		fmt.Fprintf(b, "- `%s`: %s\n", p.Key, p.What)

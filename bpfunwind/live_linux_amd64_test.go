@@ -89,7 +89,7 @@ func (s *session) open(attr perfevent.Attr, size int) (rings []perfRing) {
 	return rings
 }
 
-// sample opens a clock of so many samples a second, for which the program walks.
+// sample opens a clock of a frequency in Hz, for which the program walks.
 func (s *session) sample(frequency uint64, source Source, copied uint32) {
 	attr := perfevent.Attr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_CPU_CLOCK, Sample: frequency,
 		Bits: unix.PerfBitFreq | unix.PerfBitDisabled | unix.PerfBitExcludeCallchainUser}

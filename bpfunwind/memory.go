@@ -37,7 +37,7 @@ func chunkSpec() *ebpf.MapSpec {
 	return &ebpf.MapSpec{Name: "chunk", Type: ebpf.Array, KeySize: 4, ValueSize: chunkSize, MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE}
 }
 
-// allocate returns a block of at least so many bytes, at most a chunk.
+// allocate returns a block of at least n bytes, at most a chunk.
 func (m *memory) allocate(size int) (block, error) {
 	if size > chunkSize {
 		return block{}, fmt.Errorf("%d bytes: want at most %d", size, chunkSize)

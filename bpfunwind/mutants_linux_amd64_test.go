@@ -18,7 +18,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// mutantsEnv asks for the long run: so many mutants of the program.
+// mutantsEnv asks for the long run: the number of mutants of the program.
 const mutantsEnv = "BPFUNWIND_MUTANTS"
 
 // opposites are operations that are taken for each other.
@@ -133,7 +133,7 @@ var noHarm = []*regexp.Regexp{
 	regexp.MustCompile(`^(start|acquired|foreign|walked|changed|known|quiet|lost|late|step)\+|<frame0>`),
 }
 
-// differs takes so many walks, and reports whether one does not do what Table.Step does, or whether the counts are wrong.
+// differs takes a number of walks, and reports whether one does not do what Table.Step does, or whether the counts are wrong.
 func (g *rig) differs(t *testing.T, real []*dwarfcfa.Table, walks int) bool {
 	for g.u.Read(0, func(*Sample) {}) != nil { // what another mutant left
 	}

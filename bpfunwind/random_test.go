@@ -13,7 +13,7 @@ type generator struct {
 	table *dwarfcfa.Table
 }
 
-// stepTable makes a table of so many ranges at low addresses.
+// stepTable makes a table of n ranges at low addresses.
 func stepTable(r *rand.Rand, ranges int) *dwarfcfa.Table {
 	if r.IntN(3) > 0 {
 		return denseTable(r, ranges, 0)
@@ -48,7 +48,7 @@ func pagesTable(r *rand.Rand) *dwarfcfa.Table {
 	return t
 }
 
-// denseTable makes a table whose ranges have a byte, or up to so many; 0: of any length. With 1, pages have 256 ranges.
+// denseTable makes a table whose ranges have at most that number of bytes; 0: any length. With 1, pages have 256 ranges.
 func denseTable(r *rand.Rand, ranges, longest int) *dwarfcfa.Table {
 	g := &generator{r, &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}}
 	t := g.table

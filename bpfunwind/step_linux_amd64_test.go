@@ -21,7 +21,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// The long run: so many steps beside Table.Step.
+// The long run: the number of steps beside Table.Step.
 const stepsEnv = "BPFUNWIND_STEPS"
 
 // rig runs a program with registers and memory of the test's choice, beside Table.Step.

@@ -27,7 +27,7 @@ func (l Layout) Bare() bool { return l.Tables <= small }
 func (l Layout) Limit() int64 { return l.Tables + max(l.Tables/5, 8<<10) }
 
 // Build makes the file that src describes and returns it with its code. It sets src.Bare. The error wraps
-// asmgen.ErrTooLarge if packed dispatch was asked for and has no room for so many rows or pages.
+// asmgen.ErrTooLarge if packed dispatch was asked for and has no room for the rows or pages.
 func (l Layout) Build(t *dwarfcfa.Table, src elfout.Source) (*elfout.Image, *asmgen.Code, error) {
 	src.Bare = l.Bare() && !src.Relro
 	image, code, err := l.build(t, l.Dispatch, src)

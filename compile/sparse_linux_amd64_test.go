@@ -18,7 +18,7 @@ import (
 	"github.com/ehasm/ehasm/internal/testing/rowtest"
 )
 
-// scattered returns a table of so many groups of ranges, so many bytes apart. Where they are far
+// scattered returns a table of groups of ranges, which lie a number of bytes apart. Where they are far
 // apart, the file has segments. 64 ranges of 20 to 83 bytes lie in a group.
 func scattered(groups int, gap dwarfcfa.Addr) *dwarfcfa.Table {
 	const each, rows = 64, 40

@@ -145,7 +145,7 @@ func (c *cursor) pointerSlot(enc PointerEncoding, s *Section, function Addr) (p 
 	return base + v, v == 0 // sums wrap, as the processor's would
 }
 
-// absolute reads a pointer that is relative to nothing. If the object may be loaded anywhere, such a pointer leads into the
+// absolute reads a pointer that is relative to nothing. If the object may be loaded anywhere, the pointer leads into the
 // object only where the loader adds the load bias.
 func (c *cursor) absolute(enc PointerEncoding, s *Section) (p Addr, null bool) {
 	if !s.moved {

@@ -60,7 +60,7 @@ func (t *Table) Verify() error {
 
 // verifyRow checks that a row is in its one form: equal rows are equal by ==.
 func (t *Table) verifyRow(row *Row) error {
-	// Such a row says nothing else.
+	// This row says nothing else.
 	if row.Flags&RowNotCompiled != 0 {
 		if *row != (Row{Flags: RowNotCompiled}) {
 			return fmt.Errorf("not compiled, but not canonical")

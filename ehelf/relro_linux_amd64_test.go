@@ -13,7 +13,7 @@ import (
 	"github.com/ehasm/ehasm/ehelf"
 )
 
-// TestRelroLoads runs the code of such a file, none of whose memory is writable.
+// TestRelroLoads runs the code of a read-only file, none of whose memory is writable.
 func TestRelroLoads(t *testing.T) {
 	o, err := ehelf.FromBytes(relro(t))
 	require.NoError(t, err)

@@ -21,7 +21,7 @@
 //
 // The dynamic section is in the read-only segment and PT_DYNAMIC lacks PF_W.
 // musl, and glibc from 2.35 on, then leave it unwritten; glibc before 2.35
-// relocates the section in place, whatever its flags, and cannot load such a
+// relocates the section in place, whatever its flags, and cannot load the
 // file. For it there is Source.Relro: .dynamic then lies after .text, in a
 // separate writable segment that PT_GNU_RELRO makes read-only once the loader
 // has relocated it.

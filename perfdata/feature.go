@@ -164,7 +164,7 @@ func (r *Reader) takeFeature(bit uint64, off int64, data []byte) {
 	case featureSampleTime:
 		i.FirstSample, i.LastSample = c.u64(), c.u64()
 	case featureDirFormat:
-		// Opened by itself, such a file has no samples.
+		// Opened by itself, the file has no samples.
 		i.warn(&Error{off, "feature DIR_FORMAT", errPart})
 	case featureCompressed:
 		c.u32() // version

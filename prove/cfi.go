@@ -14,7 +14,7 @@ type ownRange struct {
 	row        ownRow
 }
 
-// ownRow is such a row: the CFA is rsp plus cfa, and registers of the machine are
+// ownRow is a row of the code itself: the CFA is rsp plus cfa, and registers of the machine are
 // saved at saved from the CFA, or unchanged if it is 0.
 type ownRow struct {
 	cfa   int64
@@ -70,7 +70,7 @@ func (b *program) operand() (v uint64, err error) {
 	return v, nil
 }
 
-// word reads a number of so many bytes.
+// word reads a number of n bytes.
 func (b *program) word(size int) (v uint64, err error) {
 	if size > len(*b) {
 		return 0, fmt.Errorf("an operand")

@@ -409,7 +409,7 @@ func TestEmptyTable(t *testing.T) {
 }
 
 // refusesEmpty has the jump of the lookup in files without rows come after other instructions, for which
-// the proof refuses them with such a message.
+// the proof refuses them with this message.
 func refusesEmpty(t *testing.T, message string, before ...byte) {
 	t.Helper()
 	table := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}

@@ -136,7 +136,7 @@ func (im *image) programHeader(i uint64) (elf.Prog64, error) {
 }
 
 // checkSegments checks that the segments share no page, and that data and code are what they should be. The first
-// begins with the headers, of so many bytes.
+// begins with the headers, of n bytes.
 func (im *image) checkSegments(headers uint64) error {
 	if len(im.segments) < 2 || len(im.segments) > 3 {
 		return imageError("%d segments", len(im.segments))

@@ -215,7 +215,7 @@ func (x *exec) condition(f flags, cc uint8) (l lit, ok bool) {
 // literal returns the condition c, negated if neg, as a literal whose term is no comparison of a
 // boolean with 0, so that equal conditions have equal literals.
 func (x *exec) literal(c term, neg bool) lit {
-	// c == 0 for a boolean c is not c; repeat, since c may be such a comparison again.
+	// c == 0 for a boolean c is not c; repeat, since c may be another comparison.
 	for {
 		n := x.t.nodes[c]
 		if n.op != tEq || x.t.mask[n.a] > 1 && x.t.mask[n.b] > 1 {

@@ -27,12 +27,12 @@ import (
 
 // What the long run is asked for by.
 const (
-	// N: so many random mutants of each of PROVE_FILES; bits: every bit of five small images
+	// N: the number of random mutants of each of PROVE_FILES; bits: every bit of five small images
 	mutantsEnv = "PROVE_MUTANTS"
 	fromEnv    = "PROVE_FROM"    // the number of the first one: mutants are numbered, for runs in pieces
 	timeEnv    = "PROVE_TIME"    // no mutant is begun after that
 	variantEnv = "PROVE_VARIANT" // how the files are compiled; by default as trees, and libstdc++ packed
-	sampledEnv = "PROVE_SAMPLED" // so many of each file's mutants of code and data are also run at samples of states
+	sampledEnv = "PROVE_SAMPLED" // how many of each file's mutants of code and data are also run at samples of states
 )
 
 // TestManyMutants proves mutants. The accepted ones are judged, and written to
@@ -149,7 +149,7 @@ type tally struct{ tried, refused, run, runPassed, runRefusedOnly int }
 // newSubject compiles a table and finds the areas of the image: by section, and in code
 // and data by what the emitter's marks say.
 func newSubject(t *testing.T, name string, table *dwarfcfa.Table, v variant, out *os.File) *subject {
-	v.src.Bare = false // areas are told, and what is accepted is judged, by sections
+	v.src.Bare = false // areas, and what is accepted, are judged by sections
 	p, err := plan.Build(table, v.plan)
 	require.NoError(t, err)
 	code, err := asmgen.Assemble(p, v.asm)

@@ -145,7 +145,7 @@ func (j *jury) close() {
 	}
 }
 
-// TestMember is such a process.
+// TestMember is the process that newMember starts.
 func TestMember(t *testing.T) {
 	path := os.Getenv(tableEnv)
 	if path == "" {

@@ -62,7 +62,7 @@ func (p *lookupProof) fast(from, to uint64) {
 	p.fastCode.low, p.fastCode.high = min(p.fastCode.low, from), max(p.fastCode.high, to)
 }
 
-// intact checks a jump to a row's head, which so many reads of the data lead to.
+// intact checks a jump to a row's head, which a number of reads of the data leads to.
 func (p *lookupProof) intact(e *ending, reads int, target term) error {
 	if e.kind != endJump {
 		return fmt.Errorf("%#x: not a jump to a head", e.pc)
@@ -77,7 +77,7 @@ func (p *lookupProof) intact(e *ending, reads int, target term) error {
 	return p.matches(e.state, &w)
 }
 
-// onlyReads checks that a path of a lookup has read so many places, and written nothing but its frame.
+// onlyReads checks that a path of a lookup has read n places, and written nothing but its frame.
 func (p *lookupProof) onlyReads(s *state, reads int) error {
 	if len(s.event) != reads {
 		return fmt.Errorf("%#x: a lookup reads %d places, not %d", s.pc, len(s.event), reads)

@@ -330,7 +330,7 @@ var (
 	rspFirst = []uint32{4, 0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
 )
 
-// populate returns the beginning of a program, which lies behind so many bytes of cases: all memory is mapped, so that no case
+// populate returns the beginning of a program, which lies behind the bytes of cases: all memory is mapped, so that no case
 // meets a page fault. Then it jumps to the cases.
 func populate(cases, data int) (c []byte) {
 	const populateRead, populateWrite = 22, 23 // linux/mman.h: MADV_POPULATE_READ, MADV_POPULATE_WRITE

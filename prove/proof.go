@@ -25,7 +25,7 @@ type proof struct {
 }
 
 // owed lists the places whose proof is still owed, by the part that proves them. A part that
-// finds a path to such a place has proven that the part's invariant holds there.
+// finds a path to that place has proven that the part's invariant holds there.
 type owed struct {
 	loads, lookups, segmentEnds, leaves          todo[uint64]
 	slowFast, slowRow, cfas, rules, copies, ends todo[uint64]

@@ -6,7 +6,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// segmentOf returns how many steps the next segment takes, of so many left, where the caller wants
+// segmentOf returns how many steps the next segment takes, of those left, where the caller wants
 // no pcs and they go to the own frame: at most segment.
 func (p *proof) segmentOf(left term) term {
 	n := p.t.con(segment)

@@ -27,7 +27,7 @@ func (p *lookupProof) larger(at, x term) term {
 	return t.low(t.not(t.or(mask[0], t.shlConst(mask[1], 8))), 4)
 }
 
-// searchBegins checks what the loop of a search for count keys begins with, after so many reads, the last
+// searchBegins checks what the loop of a search for count keys begins with, after a number of reads, the last
 // of them the record's first byte.
 func (p *lookupProof) searchBegins(e *ending, rec, count term, reads int) error {
 	t := p.t

@@ -61,7 +61,7 @@ func TestSegmentBorders(t *testing.T) {
 	}
 }
 
-// groups returns a table of so many groups of ranges far apart. With wide ranges, some segments
+// groups returns a table of n groups of ranges far apart. With wide ranges, some segments
 // without a table are inside of ranges.
 func groups(groups int, wide bool) *dwarfcfa.Table {
 	table := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}

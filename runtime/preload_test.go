@@ -122,7 +122,7 @@ func (f figures) of(t *testing.T, function string) (taken, handed int) {
 var interfaces = []string{"backtrace", "_Unwind_Backtrace", "unw_backtrace", "unw_init_local"}
 
 // TestPreloadSame takes each stack with the functions that the preload replaces and
-// with the originals, and compares all that can be asked of each frame. Who hands
+// with the originals, and compares all that can be asked of each frame. A preload that hands
 // everything on would pass, too, hence the figures: they are as many as the program
 // makes, by what it asks for.
 func TestPreloadSame(t *testing.T) {

@@ -67,7 +67,7 @@ func (w *walker) walk(t *Thread, maps *unwind.Maps, regs abi.Regs, parts []copie
 	return more
 }
 
-// shorten keeps so many frames, half of them from each end.
+// shorten keeps n frames, half of them from each end.
 func (t *Thread) shorten(most int) {
 	t.LeftOut = max(0, len(t.PCs)-most)
 	if t.LeftOut == 0 {
@@ -83,7 +83,7 @@ func (t *Thread) shorten(most int) {
 	}
 }
 
-// inner returns how many of so many frames that are kept come from the inner end.
+// inner returns how many of the frames that are kept come from the inner end.
 func (t *Thread) inner(kept int) int { return (kept + 1) / 2 }
 
 // FrameNumber returns the place in the whole stack of a frame of PCs.

@@ -53,7 +53,7 @@ func (m *Maps) framed(regs *abi.Regs, mem *ehelf.Memory) bool {
 
 // chainEnd returns Outermost if a chain of frame pointers has led to its end, and otherwise the given cause. Zero marks the end
 // (x86-64 psABI 3.4.1): in rbp, or as the saved rbp of a frame whose return address no call precedes. The first function of a
-// process of Erlang has such a frame, and returns to code that ends the process.
+// process of Erlang has one, and returns to code that ends the process.
 func (m *Maps) chainEnd(guessed bool, regs *abi.Regs, mem *ehelf.Memory, otherwise Cause) Cause {
 	if !guessed {
 		return otherwise

@@ -51,7 +51,7 @@ func (w *Walker) generated(v *view, regs *abi.Regs, mem *ehelf.Memory) (how outc
 }
 
 // scan guesses the caller of a frame in code that lies in no file by what is on the stack. It comes after frame pointers, which
-// such a frame of HotSpot's interpreter has.
+// a frame of HotSpot's interpreter has.
 func (w *Walker) scan(v *view, regs *abi.Regs, mem *ehelf.Memory) bool {
 	v.regs, v.mem = *regs, *mem // copies, as in view.walk
 	status := v.maps.made.Scan(&v.regs, &v.mem, func(addr uint64) bool { return v.maps.Find(addr) != nil })

@@ -159,8 +159,8 @@ func (s *Objects) All() []*Object {
 	return append([]*Object(nil), s.list...)
 }
 
-// Forget drops the objects that no walk has needed and for which keep returns false, and returns the others. Who
-// has a dropped one may go on with it.
+// Forget drops the objects that no walk has needed and for which keep returns false, and returns the others. References
+// to a dropped object stay valid.
 func (s *Objects) Forget(keep func(*Object) bool) map[*Object]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -38,7 +38,7 @@ const maxPLT = 64 << 20
 func (o *Object) stepPLT(pc uint64, regs *abi.Regs, mem *ehelf.Memory) bool {
 	const word = 8
 	if regs.Exact == 0 || regs.Valid>>abi.RSP&1 == 0 {
-		return false // nothing in such a table calls
+		return false // nothing in a PLT calls
 	}
 	o.file.plt.once.Do(o.readPLT)
 	for _, s := range o.file.plt.sections {

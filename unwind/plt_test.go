@@ -171,7 +171,7 @@ func TestPLTofMold(t *testing.T) {
 		0xf3, 0x0f, 0x1e, 0xfa, // endbr64
 		0x41, 0xbb, 0, 0, 0, 0, // mov $0, %r11d
 		0xff, 0x25, 1, 0, 0, 0, // jmp *1(%rip)
-		0xe9, 0, 0, 0, 0, // not of such a table: jmp without push
+		0xe9, 0, 0, 0, 0, // not of a PLT: jmp without push
 	}
 	for at, want := range map[int]uint64{0: 8, 4: 8, 6: 16, 12: 24, 18: 0, 32: 8, 36: 8, 42: 8, 48: 0, len(code): 0} {
 		cfa, ok := pltCFA(code, at)

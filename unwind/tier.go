@@ -208,7 +208,7 @@ type probed struct {
 	exact  bool // the caller was interrupted
 }
 
-// probe takes such a step at a link-time address.
+// probe takes a step at a link-time address.
 func (o *Object) probe(addr uint64) probed {
 	for {
 		if o.Ready() != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// onDemand has objects compiled after so many steps.
+// onDemand has objects compiled after a number of steps.
 func onDemand(worth int64) Options {
 	return Options{Compile: unwindtest.Compile, Prepare: func(name string, file io.ReaderAt, size int64) ([]byte,
 		Stepper, error) {

@@ -114,7 +114,7 @@ func runs(p *Plan, n int) []Segment {
 	return out
 }
 
-// cut returns the runs of at least so many pages, and the segments between
+// cut returns the runs of at least that number of pages, and the segments between
 // them.
 func cut(runs []Segment, n, least int) []Segment {
 	var out []Segment

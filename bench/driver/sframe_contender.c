@@ -1,5 +1,5 @@
 /* A walk over .sframe as it is stored, by libsframe of binutils, which a set of stacks
- * in objects with such a section is measured with. The library is opened with
+ * in objects with an SFrame section is measured with. The library is opened with
  * dlopen: its headers come with another package. Version 1 of the format (2.40). */
 #include <dlfcn.h>
 #include <stdio.h>

@@ -35,7 +35,7 @@ var (
 const (
 	adversaryTime   = 60 * time.Second // for one input, on a busy machine
 	adversaryMemory = 1 << 30          // bytes resident, whatever the input claims
-	adversaryBinary = 50               // each of so many goes through the program, too
+	adversaryBinary = 50               // one of this number goes through the program, too
 )
 
 // adversary runs one target over mutated inputs.

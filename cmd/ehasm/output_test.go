@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// recording writes a recording of one program with so many samples and returns its path.
+// recording writes a recording of one program with n samples and returns its path.
 func recording(t *testing.T, samples int) (r *perfRecorder, path string) {
 	t.Helper()
 	goBuild(t) // before HOME, and with it Go's caches, is another

@@ -47,7 +47,7 @@ func TestInterrupt(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		require.NoError(t, cmd.Start())
-		for { // until so many files are written
+		for { // until enough files are written
 			entries, _ := os.ReadDir(out)
 			done := 0
 			for _, e := range entries {

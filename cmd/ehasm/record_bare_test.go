@@ -27,7 +27,7 @@ static __attribute__((noinline)) void right(void) { spin(); n = 2; }
 int main(void) { left(); right(); return 0; }
 `
 
-// TestStrippedNames: the functions of a stripped program are told apart by their starts, which nm knows of the
+// TestStrippedNames: their starts tell the functions of a stripped program apart, which nm knows of the
 // program with its symbols, and the summary says how to get names.
 func TestStrippedNames(t *testing.T) {
 	testtool.Need(t, "gcc", "nm", "strip")

@@ -92,7 +92,7 @@ func TestRecordEvents(t *testing.T) {
 	}
 }
 
-// manyEvents names so many different events, which are all cpu-clock.
+// manyEvents names n different events, which are all cpu-clock.
 func manyEvents(n int) string {
 	names := make([]string, n)
 	for i := range names {

@@ -28,7 +28,7 @@ func smallRecording(t *testing.T) (perf, symfs string) {
 	return recordingOf(t, 1)
 }
 
-// manySamples are so many that the object of a small recording is worth compiling.
+// manySamples is enough that the object of a small recording is worth compiling.
 const manySamples = 100
 
 // recordingOf is smallRecording with that sample several times.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountSmall mounts a file system of so many bytes; it takes privileges.
+// mountSmall mounts a file system of a size in bytes; it takes privileges.
 func mountSmall(dir string, size int) error {
 	return syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size))
 }

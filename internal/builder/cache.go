@@ -204,7 +204,7 @@ func ofOther(path string, o *dwarfcfa.Object) bool {
 }
 
 // Fill builds the eh_elfs that the cache of opt lacks, for the paths and for what from adds to them. Files that cannot
-// be compiled are told to p. It returns false if ctx ended before all were done.
+// be compiled go to p. It returns false if ctx ended before all were done.
 func Fill(ctx context.Context, paths []string, from find.Options, opt Options, p Progress) bool {
 	plan := NewPlan(ctx, paths, from, "", opt.Cache)
 	for _, problem := range slices.Concat(plan.Failed, plan.Notes) {

@@ -89,7 +89,7 @@ func sframeRow(t *dwarfcfa.Table, row *dwarfcfa.Row) (r sframe.Row, err error) {
 	case row.Flags&dwarfcfa.RowNotCompiled != 0:
 		return r, fmt.Errorf("%w: a rule that is not compiled", sframe.ErrCannotSay)
 	case row.Regs[abi.RIP].Kind == dwarfcfa.RuleUndefined:
-		// CanSay decides whether the version has such a row.
+		// CanSay decides whether the version has the row.
 		return sframe.Row{Outermost: true}, nil
 	}
 	if r.CFA, err = cfaToSFrame(t, row.CFA); err != nil {

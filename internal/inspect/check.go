@@ -59,7 +59,7 @@ func (r *Checked) Print(w io.Writer, opt CheckOptions) {
 	r.summary(w, name, opt.Known)
 }
 
-// summary says how much was judged, and why the rest was not. what is what known findings are.
+// summary says how much was judged, and why the rest was not. what names the findings of the baseline.
 func (r *Checked) summary(w io.Writer, name, what string) {
 	var sum CheckCounts
 	sum.Add(r)

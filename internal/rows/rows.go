@@ -126,7 +126,7 @@ const (
 	mostMade    = 64 << 20 // in all
 )
 
-// Bounds on the time for which rows are made from code in the background: so much at once, and one part in so many of the
+// Bounds on the time for which rows are made from code in the background: so much at once, and a part of the
 // recording.
 const (
 	leastTime = 2 * time.Second

@@ -28,7 +28,7 @@ static bool starting;                          /* in the constructor */
 
 /*
  * Functions that this library does not define and that are in the files of the
- * originals: not null if the program was loaded with such a library, whatever its
+ * originals: not null if the program was loaded with the library, whatever its
  * name.
  */
 extern char has_libunwind[] __asm__("_Ux86_64_getcontext") __attribute__((weak, visibility("default")));
@@ -67,7 +67,7 @@ static int find_named(struct dl_phdr_info *info, size_t size, void *arg)
 
 /*
  * home returns the handle in which to look up the functions of the library that has this
- * symbol, or null if none has. linked is not null if the program was loaded with such a
+ * symbol, or null if none has. linked is not null if the program was loaded with that
  * library. *keep is the path of a library that might be unloaded, or null: it is to be
  * opened once its functions are known, since the program's malloc may call them meanwhile.
  */
@@ -163,7 +163,7 @@ static void resolve_unwind(bool in_scope, const char **keep)
 }
 
 /*
- * The code below may allocate, and the program's malloc may ask for a stack: such a call
+ * The code below may allocate, and the program's malloc may ask for a stack: that call
  * goes to the originals that are known by then.
  */
 void ehp_resolve_(bool in_scope)

@@ -64,7 +64,7 @@
 	cmpb	$0, (%rdx,%rax)
 .endm
 
-/* take puts a number of bytes back, calls a function for an object of so many, and goes on in C. */
+/* take puts a number of bytes back, calls a function for an object of that size, and goes on in C. */
 .macro take bytes, function
 	add	\bytes, %fs:(%r11)
 	push	\bytes

@@ -32,7 +32,7 @@ enum { MAX_FRAMES = 512, MAX_PLACES = 4096 };
 enum class {
     IDENTICAL,
     GUESSED,     /* identical, with steps by frame pointer: some object has no eh_elf */
-    GUESS_DIFFERS, /* another pc after such a step */
+    GUESS_DIFFERS, /* another pc after that step */
     NO_TABLE,    /* libehunwind ends at code that has no unwind table at all: generated at run time */
     STALE,       /* objects came or went since the last ehu_refresh */
     SHORTER,     /* libehunwind found fewer frames */

@@ -69,7 +69,7 @@ struct look {
     uint64_t bias;
     const void *headers;
     uint64_t hash; /* of the segment PT_GNU_EH_FRAME */
-    bool found;    /* the eh_elf's parts have the hashes that it gives, or there is such a segment */
+    bool found;    /* the eh_elf's parts have the hashes that it gives, or there is a segment of that kind */
 };
 
 /* Under valgrind these instructions set rdx to 1; otherwise they do nothing

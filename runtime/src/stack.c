@@ -199,7 +199,7 @@ static uint64_t lowest_readable(uint64_t rsp)
 
 /*
  * holds_stack reports whether a pthread's stack, which ends at its thread pointer, holds an address. glibc has there the
- * stack's begin, size and guard size one after the other. They are told from other words by their sum, and begin a page: a null
+ * stack's begin, size and guard size one after the other. Their sum tells them from other words, and begin a page: a null
  * pointer before one to the thread's data has the sum, too.
  */
 static bool holds_stack(uint64_t tp, uint64_t address)

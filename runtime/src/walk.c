@@ -164,7 +164,7 @@ static void keep(struct ehu_walk *c)
 }
 
 /*
- * guess_registers takes a step that needs such a register, on the assumption that
+ * guess_registers takes a step that needs an unknown register, on the assumption that
  * the functions called from here left it alone. Assembly does that: it has helpers
  * with private conventions, and may have its CFA in rax across a call of one.
  */

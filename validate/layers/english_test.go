@@ -19,7 +19,7 @@ import (
 
 // riddles are phrases that hide who does something, or what a word stands for. A phrase may
 // continue in the next line of a comment.
-var riddles = regexp.MustCompile(`(?i)\b(?:(?:no|any|some)body|who[m]|(?:gives?|given)[\s/*#]+away|of[\s/*#]+its[\s/*#]+own|that[\s/*#]+of)\b`)
+var riddles = regexp.MustCompile(`(?i)\b(?:(?:no|any|some)body|who[m]|(?:gives?|given)[\s/*#]+away|of[\s/*#]+its[\s/*#]+own|that[\s/*#]+of|so[\s/*#]+many|such[\s/*#]+a|are[\s/*#]+told|what[\s/*#]+is[\s/*#]+what|(?-i:W[h]o))\b`)
 
 // vague are names that say nothing of what a field or a type is.
 var vague = []string{"again", "alone", "at", "how", "is", "met", "sure", "was"}
@@ -73,10 +73,10 @@ func declared(file *ast.File) (names []*ast.Ident) {
 // TestRiddles: the tests above find what they look for.
 func TestRiddles(t *testing.T) {
 	for _, text := range []string{"No" + "body knows", "a user who" + "m it trusts", "in a file of\n// its own",
-		"other than that\n * of the table", "gives a" + "way"} {
+		"other than that\n * of the table", "gives a" + "way", "for so" + " many of it", "in such" + " a case", "errors are" + "\n// told", "what is" + " what", "Wh" + "o waits"} {
 		assert.True(t, riddles.MatchString(text), text)
 	}
-	assert.False(t, riddles.MatchString("its own file; what of it; the thing that offers; anybodyElse"))
+	assert.False(t, riddles.MatchString("its own file; what of it; the thing that offers; anybodyElse; callers are those who call"))
 	file, err := parser.ParseFile(token.NewFileSet(), "",
 		"package p\ntype How struct{ At, n int; m struct{ was bool } }", parser.SkipObjectResolution)
 	require.NoError(t, err)

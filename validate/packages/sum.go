@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// class is the files with up to so many bytes of tables, more than in the class before.
+// class is the files with at most its bytes of tables, and more than the class before.
 type class struct {
 	name  string
 	most  int64 // bytes of tables

@@ -113,7 +113,7 @@ func (f *forced) look(o *dwarfcfa.Object, made *synth.Result) {
 	}
 }
 
-// all starts each function some times, until so many steps are compared.
+// all starts each function some times, until enough steps are compared.
 func (f *forced) all(times, steps int, limit time.Duration) error {
 	began, runs := time.Now(), 0
 	for n := range times {

@@ -42,7 +42,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		"compare only in objects whose path holds `TEXT`; calls out of them run freely")
 	fs.StringSliceVar(&opt.env, "env", nil, "`NAME=VALUE` for the program")
 	out := fs.StringP("output", "o", "", "write the program's output to this `FILE`")
-	list := fs.Int("list", 20, "name so many wrong instructions of an object")
+	list := fs.Int("list", 20, "number of wrong instructions of an object to name")
 	asJSON := fs.Bool("json", false, "write the result as JSON, with all wrong instructions")
 	forced := fs.Bool("force", false, "the arguments are ELF files: start their functions with any registers")
 	seed := fs.Uint64("seed", 1, "of --force: what registers and memory hold")

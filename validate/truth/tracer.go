@@ -185,7 +185,7 @@ func (t *tracer) done() bool {
 	return t.judged >= t.opt.steps || t.opt.limit > 0 && time.Since(t.began) > t.opt.limit
 }
 
-// stepAll executes all threads one instruction at a time until so many steps are done.
+// stepAll executes all threads one instruction at a time until enough steps are done.
 func (t *tracer) stepAll(until int) error {
 	for _, th := range t.threads {
 		if th.stopped {

@@ -79,7 +79,7 @@ END
 	}
 	assert.Empty(t, findings("96", "-16", ""))
 	assert.NotEmpty(t, findings("96", "-16", "call abort"), "the code has an end")
-	assert.NotEmpty(t, findings("16", "-24", ""), "f has such a frame")
+	assert.NotEmpty(t, findings("16", "-24", ""), "f has this frame")
 }
 
 // TestPartJumpsBack: a moved part that jumps back, whatever names it. Its first row is no witness for itself: the state at

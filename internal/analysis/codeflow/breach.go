@@ -147,7 +147,7 @@ func (p *Program) within(breaches []breach, pc uint64) (breach, bool) {
 }
 
 // computed reports whether the call at pc, in code without a table, goes to a computed sum such as a base plus an entry of a
-// table of distances. Such a call leads to a label of the same hand-written code, which may have its own convention.
+// table of distances. This call leads to a label of the same hand-written code, which may have its own convention.
 func (f *flow) computed(pc uint64, in *x86.Inst) bool {
 	to := &in.Args[0]
 	if p := f.partOf(pc); !gpr64(to) || f.beginner != nil || p == nil || !p.fn.Shared {

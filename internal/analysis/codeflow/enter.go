@@ -47,7 +47,7 @@ func (f *flow) process(g int) {
 // says, and reports whether there are new ones. A part whose row describes another frame counts also if it does not
 // return, and only a stored address, or the symbol of an empty function before it, says that calls lead to it.
 //
-// Without rows, such a part is a label whose address is taken, and the code after it shows the state (see label). If that shows
+// Without rows, a part is a label whose address is taken, and the code after it shows the state (see label). If that shows
 // nothing, code with the alignment of functions begins as after a call, and other code only if one of its rets confirms it.
 // A part with a function's symbol begins as after a call in any case, but the states that follow are Guessed.
 func (f *flow) popsReturn() (found bool) {

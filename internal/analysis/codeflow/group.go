@@ -98,7 +98,7 @@ func (u *union) joinMiddles() {
 }
 
 // several stands for the group of an address to which several groups jump, and noGroup for one to which none does. The
-// code to which several jump belongs to none of them: GCC makes cold labels without code, and behind such a label lies the
+// code to which several jump belongs to none of them: GCC makes cold labels without code, and behind this label lies the
 // next function's cold part.
 const (
 	noGroup = -1

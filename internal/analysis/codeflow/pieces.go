@@ -31,7 +31,7 @@ func newPieces(r io.ReaderAt, off, size uint64) *pieces {
 	return &pieces{r, int64(off), int64(size), make([]atomic.Pointer[piece], (size+pieceSize-1)/pieceSize)}
 }
 
-// at returns the bytes from an offset on, at least 8 if there are so many; nil if they can't be read.
+// at returns the bytes from an offset on, at least 8 if there are 8; nil if they can't be read.
 func (q *pieces) at(off uint64) []byte {
 	k := off / pieceSize
 	b := q.read[k].Load()

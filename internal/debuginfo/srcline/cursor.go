@@ -9,7 +9,7 @@ type cursor struct {
 	bad bool   // a read past the end has happened
 }
 
-// take returns the next n bytes, which it does not copy; nil if there are not so many.
+// take returns the next n bytes, which it does not copy; nil if fewer are left.
 func (c *cursor) take(n uint64) []byte {
 	if c.bad || n > uint64(len(c.b))-c.off {
 		c.bad = true

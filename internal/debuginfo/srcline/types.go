@@ -94,7 +94,7 @@ func (s *sections) addType(signature uint64, k entryKey) {
 	}
 }
 
-// typeBySignature finds such a type. Type units may follow all others.
+// typeBySignature finds the type of a type unit. Type units may follow all others.
 func (s *sections) typeBySignature(signature uint64) entryKey {
 	// Sections of type units ask their owner.
 	if s.owner != nil {

@@ -11,7 +11,7 @@ type Budget struct {
 	left int        // bytes
 }
 
-// NewBudget returns a budget of so many bytes.
+// NewBudget returns a budget of n bytes.
 func NewBudget(bytes int) *Budget { return &Budget{left: bytes} }
 
 // account is what the symbols of one file take.

@@ -132,7 +132,7 @@ const (
 var errPause = errors.New("many records")
 
 // Update adds the code of records that were written since the last call to a list, in which later
-// code replaces earlier code at its place, and returns it, ascending. At most so many pieces are kept.
+// code replaces earlier code at its place, and returns it, ascending. It keeps at most the given number of pieces.
 func (j *JITFile) Update(list []JITCode, most int) ([]JITCode, error) {
 	st, err := j.file.Stat()
 	if err != nil || st.Size() <= j.next {

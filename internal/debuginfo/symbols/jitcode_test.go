@@ -94,7 +94,7 @@ func TestJITCodeHostile(t *testing.T) {
 	assert.ErrorIs(t, err, errJITRecord)
 }
 
-// TestJITFiles: so many files are open at a time, and those that are no jitdump files do not count.
+// TestJITFiles: a limited number of files is open at a time, and those that are no jitdump files do not count.
 func TestJITFiles(t *testing.T) {
 	good, bad := filepath.Join(t.TempDir(), "jit-1.dump"), filepath.Join(t.TempDir(), "jit-2.dump")
 	require.NoError(t, os.WriteFile(good, newDump(), 0o600))

@@ -48,7 +48,7 @@ func namesIn(table *elf.Section, r io.ReaderAt, open *OpenFiles) *fileNames {
 // OpenFiles is how many files tables may keep open together. It is safe for concurrent use.
 type OpenFiles struct{ left atomic.Int64 }
 
-// NewOpenFiles returns room for so many files.
+// NewOpenFiles returns room for n files.
 func NewOpenFiles(files int) *OpenFiles {
 	o := new(OpenFiles)
 	o.left.Store(int64(files))

@@ -45,7 +45,7 @@ type entry struct {
 	name   uint32 // with inText: its number in Table.text; else where the file's string table has it
 }
 
-// inText is a bit of entry.name. No string table that is read has so many bytes.
+// inText is a bit of entry.name. Every string table that is read is smaller.
 const inText = 1 << 31
 
 // compact returns a table of symbols, some of whose names may be in a file.

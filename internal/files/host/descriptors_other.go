@@ -2,5 +2,5 @@
 
 package host
 
-// RaiseDescriptors returns nil: such a limit is Unix.
+// RaiseDescriptors returns nil: only Unix has this limit.
 func RaiseDescriptors() error { return nil }

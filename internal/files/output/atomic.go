@@ -96,7 +96,7 @@ func CreateOutput(path string, perm fs.FileMode) (*File, error) {
 
 // follow resolves the links at path, through which the kernel has reached the file st. The
 // kernel does not follow another user's links in a sticky folder (protected_symlinks in
-// proc_sys_fs(5)), but resolving by name does, and such a link may have been put there since.
+// proc_sys_fs(5)), but resolving by name does, and a link may have been put there since.
 func follow(path string, st fs.FileInfo) (string, error) {
 	dest, err := filepath.EvalSymlinks(path)
 	if err != nil {

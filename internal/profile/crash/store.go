@@ -23,7 +23,7 @@ const MostBytes = 256 << 10
 
 // room bounds the folder of reports.
 type room struct {
-	reports int           // at most so many files
+	reports int           // bound on their number
 	age     time.Duration // older ones are removed
 	free    uint64        // bytes that its file system must have for others than root
 }
@@ -60,7 +60,7 @@ func (r room) save(folder, name string, b []byte, now time.Time) (path string, e
 	} else if st.Mode().Perm()&0o022 != 0 {
 		return "", fmt.Errorf("%s: others may write to it: mode %v", folder, st.Mode().Perm())
 	}
-	// One handler at a time: together they keep to the bounds. The kernel drops the lock with the process. Who may read
+	// One handler at a time: together they keep to the bounds. The kernel drops the lock with the process. A reader of
 	// the folder could lock it for ever, but not this file.
 	lock, err := os.OpenFile(filepath.Join(folder, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {

@@ -266,7 +266,7 @@ var (
 	appended  = regexp.MustCompile(`^(?:isra|part|constprop|cold|lto_priv|llvm|func\d|\d)`)
 )
 
-// label returns as much of a name as fits into so many pixels, its end rather than what qualifies it, or "" if that is
+// label returns as much of a name as fits into a width in pixels, its end rather than what qualifies it, or "" if that is
 // too little to be of use.
 func label(name string, pixels float64) string {
 	const least = 3
@@ -284,7 +284,7 @@ func label(name string, pixels float64) string {
 	return cut(name, chars)
 }
 
-// cut shortens s, which is valid UTF-8, to so many columns. Runes from U+1100 on
+// cut shortens s, which is valid UTF-8, to a number of columns. Runes from U+1100 on
 // count as wide.
 func cut(s string, columns int) string {
 	end, used := 0, 0 // of the part that leaves room for the ellipsis

@@ -24,7 +24,7 @@ type Files struct {
 	contents map[version]elfFile
 }
 
-// NewFiles returns an empty Files, which keeps at most so many files open.
+// NewFiles returns an empty Files, which keeps bound on their number open.
 func NewFiles(objects *unwind.Objects, most int) *Files {
 	return &Files{Objects: objects, Known: make(map[Identity]*unwind.Object), Open: make(map[*unwind.Object]*os.File), most: most,
 		contents: make(map[version]elfFile)}

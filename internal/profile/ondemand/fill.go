@@ -28,7 +28,7 @@ func (d *Maker) Wants() map[string]error {
 }
 
 // FillCache builds the eh_elfs of compiled objects into the user's cache, proven, as build --cache
-// does. It is for after the output is written. Eh_elfs that cannot be kept are told to p and
+// does. It is for after the output is written. Eh_elfs that cannot be kept go to p and
 // made again the next time. It ends with ctx.
 func (d *Maker) FillCache(ctx context.Context, workers int, p builder.Progress) {
 	wants := d.Wants()

@@ -156,7 +156,7 @@ func (p *Script) takeCPUs(list string) error {
 
 // Suits reports whether the recording has only events whose samples are written here as perf writes
 // them: counters of hardware and software, each with the fields that were asked for. perf fails if
-// an event lacks such a field, and its message is the one to see.
+// an event lacks the field, and its message is the one to see.
 func (p *Script) Suits(r *perfdata.Reader) bool {
 	const hardware, software = 0, 1 // enum perf_type_id
 	for _, e := range r.Events() {

@@ -12,7 +12,7 @@ import (
 type ahead struct {
 	places   []uint64 // where the last stack had return addresses, innermost first; of several threads' the last one's
 	previous []uint64
-	until    int    // so many samples until that is looked up again
+	until    int    // samples until that is looked up again
 	alike    bool   // the last two times most of them were the same
 	extent   uint64 // bytes of the last stack, from its stack pointer to the last frame
 }

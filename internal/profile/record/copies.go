@@ -23,7 +23,7 @@ type copies struct {
 	pointers []uint64 // frames that the kernel has found by frame pointer
 }
 
-// newCopies returns the copies of a recording that reads from so many rings.
+// newCopies returns the copies of a recording that reads from a number of rings.
 func newCopies(opt *Options, op *opened, rings int) *copies {
 	return &copies{unwinder: newUnwinder(opt), opt: opt, open: op, ahead: make([]ahead, rings)}
 }

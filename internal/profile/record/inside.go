@@ -382,7 +382,7 @@ func (c *InsideCounts) add(h *processHeader) {
 	c.NoElf += h.Objects - min(h.Objects, h.EhElfs)
 }
 
-// count counts a stack of a table as so many as it was met, about.
+// count adds a stack with its estimated number of occurrences.
 func (c *Counts) count(end unwind.Cause, s *stackHeader) {
 	c.Unwound++
 	c.Frames += uint64(s.Frames)

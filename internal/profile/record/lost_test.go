@@ -54,7 +54,7 @@ func TestLost(t *testing.T) {
 	assert.Equal(t, occurred, told)
 	assert.Equal(t, p.Counts.Lost, lost)
 	assert.Greater(t, lost, uint64(50))
-	assert.Empty(t, s.Take().Lost, "they are told once")
+	assert.Empty(t, s.Take().Lost, "they are reported once")
 }
 
 // TestLostPeriod: lost samples stand for as much as those recorded do on average.

@@ -33,7 +33,7 @@ const (
 	movingTime = 500 * uint64(time.Millisecond)
 )
 
-// newPace returns the pace of a recording whose rings have so many bytes each.
+// newPace returns the pace of a recording; size is the bytes of a ring.
 func newPace(o *Options, ring int) pace {
 	p := pace{mapWait: leastMap}
 	if o.Event.every == 0 && len(o.More) == 0 {
@@ -46,7 +46,7 @@ func newPace(o *Options, ring int) pace {
 	return p
 }
 
-// fillTime returns how long a ring takes to fill with copies of so many bytes, one each period.
+// fillTime returns how long a ring takes to fill with copies of a number of bytes, one each period.
 func fillTime(period time.Duration, ring, size int) time.Duration {
 	return period * time.Duration(ring/max(size, 1))
 }

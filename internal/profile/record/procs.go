@@ -84,7 +84,7 @@ func newMappedFiles(objects *unwind.Objects) mappedFiles {
 const keepGone = 4096
 
 // The kernel does not tell what is unmapped, and a program may map any number of files, so from time to time
-// mappings are read again and files forgotten. Both happen only if there are at least so many, and
+// mappings are read again and files forgotten. Both happen only if there are at least this number, and
 // twice as many as were left the last time.
 const (
 	manyMappings = 1024 // of a process; the kernel allows 65530

@@ -29,7 +29,7 @@ type Profile struct {
 	Event    *stackfmt.Event
 	More     []*stackfmt.Event // further ones: see Stack.Event
 	Lost     []Lost            // samples, by event; the sum is in Counts
-	Weigh    uint64            // stacks count for so many of their period as one; 0: for their samples
+	Weigh    uint64            // this much of a stack's period counts as one; 0: its samples count
 	Start    time.Time
 	Duration time.Duration
 	Objects  *unwind.Objects

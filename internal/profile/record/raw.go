@@ -212,7 +212,7 @@ func (w *RawWriter) mapping(pid int32, m procfs.Mapping, id []byte) {
 }
 
 // rawWithBuildID returns a copy of a PERF_RECORD_MMAP2 with a build-id in place of device and inode. If there is none, or
-// it is longer than such a record can have, the copy only says that it has none.
+// it is longer than the record can have, the copy only says that it has none.
 func rawWithBuildID(raw, id []byte) []byte {
 	const miscAt, idAt, idSize = 4, 40, 20
 	le := binary.LittleEndian

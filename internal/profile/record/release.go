@@ -19,13 +19,13 @@ import (
 // What is known of a file takes memory: rows, code, symbols. It is released once no process has had the file mapped
 // for a while. What the profile needs stays: the object's name and build-id, and the symbols that were met.
 
-// Releases look at all mappings. They come at these intervals, or after so many times what one took.
+// Releases look at all mappings. They come at these intervals, or after this multiple of what one took.
 const (
 	releaseEvery = 500 * time.Millisecond
 	releaseParts = 100
 )
 
-// An object is released so long after it was last mapped, as it may be executed again, or if so many others, with so many
+// An object is released so long after it was last mapped, as it may be executed again, or if this number of others, with this number of
 // bytes of their files, are waiting for that. What is not on the root file system is released early: a file that is kept
 // open keeps others from unmounting its file system.
 const (

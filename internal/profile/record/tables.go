@@ -37,7 +37,7 @@ type madeTables struct {
 	took   time.Duration
 }
 
-// Bounds on the time for which tables are made: so much at once, and one part in so many of the recording.
+// Bounds on the time for which tables are made: so much at once, and that part of the recording.
 const (
 	leastMaking = 2 * time.Second
 	makingParts = 200

@@ -22,8 +22,8 @@ const (
 	littleGarbage = 40
 )
 
-// postponeCollection makes the first garbage collection wait until the heap has so many bytes. From then on, and from
-// when the returned function is called, they come when garbage is so many percent of what is live.
+// postponeCollection makes the first garbage collection wait until the heap has a number of bytes. From then on, and from
+// when the returned function is called, they come when garbage is a percentage of what is live.
 func postponeCollection(heap, percent int) (end func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}

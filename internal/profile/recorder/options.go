@@ -36,7 +36,7 @@ type Target struct {
 type Sampling struct {
 	record.Settings
 	Events     Events // none: the default
-	Period     uint64 // a sample each so many events, instead of Frequency; 0: not
+	Period     uint64 // events between two samples, instead of Frequency; 0: not
 	Source     dwarfcfa.Source
 	TablesOnly bool // no rows are made from the code of files
 }

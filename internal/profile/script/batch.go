@@ -62,7 +62,7 @@ func (b *batch) full(s *perfdata.Sample) bool {
 	return b.fullOf(len(s.Stack), len(s.Callchain))
 }
 
-// fullOf is full for a record of so many bytes of stack and words of chain.
+// fullOf is full for a record with stack bytes of stack and chain words of chain.
 func (b *batch) fullOf(bytes, words int) bool {
 	return len(b.samples) == batchSamples ||
 		len(b.samples) > 0 && (len(b.bytes)+bytes > batchBytes || len(b.words)+words > batchWords)

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestManyStacks adds so many stacks to the formats that add up, through two workers that have
+// TestManyStacks adds many stacks to the formats that add up, through two workers that have
 // frames in common, that most are in compressed runs, and wants the right sums.
 func TestManyStacks(t *testing.T) {
 	event := &Event{Name: "cpu-clock", Kind: "cpu", Unit: "nanoseconds"}

@@ -154,7 +154,7 @@ func (c *Cache) KernelPlace(place string) *frame.Frame {
 	return f
 }
 
-// LeftOut returns a frame that stands for so many that are left out.
+// LeftOut returns a frame that stands for n that are left out.
 func (c *Cache) LeftOut(frames int) *frame.Frame {
 	f := &frame.Frame{Name: fmt.Sprintf("[%d frames left out]", frames)}
 	c.render(f)

@@ -96,7 +96,7 @@ func (n *Namer) Nameless() []string {
 // Nameless says for which objects many frames have no symbol, the worst first, and how to get
 // them.
 func Nameless(counts map[*unwind.Object]Hits) (list []string) {
-	const most, worthIt = 3, 5 // of objects; one in so many frames: less is libc below main
+	const most, worthIt = 3, 5 // of objects; one frame in this number: less is libc below main
 	var all uint64
 	var objects []*unwind.Object
 	for o, h := range counts {

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestKernelCodeBounds: pieces of code replace those that they overlap; so many are known.
+// TestKernelCodeBounds: pieces of code replace those that they overlap; their number is bounded.
 func TestKernelCodeBounds(t *testing.T) {
 	var k KernelCode
 	for i := range uint64(2 * mostKernelCode) {

@@ -70,7 +70,7 @@ func (v *View) Draw(s tcell.Screen) {
 // libraryWidth is the columns of a library's name.
 const libraryWidth = 16
 
-// fit returns a name, or its short form if it is wider than so many columns.
+// fit returns a name, or its short form if it is wider than the columns.
 func fit(name string, columns int) string {
 	if len(name) > columns {
 		return frame.Short(name)

@@ -217,7 +217,7 @@ func (v *View) order() {
 	v.sort()
 }
 
-// move moves the cursor by so many lines.
+// move moves the cursor by n lines.
 func (v *View) move(by int) { v.cursor = max(0, min(v.cursor+by, v.count()-1)) }
 
 // enter shows the callers of the function at the cursor, or hides or shows what is below it in the tree.

@@ -36,7 +36,7 @@ var calleeSaved = [...]x86.Reg{x86.RBX, x86.RBP, x86.R12, x86.R13, x86.R14, x86.
 // Bounds on following code from one address.
 const (
 	mostSteps  = 4000 // instructions
-	enough     = 500  // if so many have led to a return, others are not looked for
+	enough     = 500  // if this number has led to a return, others are not looked for
 	enoughOf2  = 100  // the same for two returns that agree
 	mostStores = 64
 	mostWays   = 64

@@ -23,7 +23,7 @@ const (
 	followedPerSecond = 1 << 20
 )
 
-// NewLimits returns limits with so many jitdump files that may be open.
+// NewLimits returns limits with n jitdump files that may be open.
 func NewLimits(files int) *Limits {
 	return &Limits{files: symbols.NewOpenFiles(files), left: mostFollowed, counted: time.Now()}
 }

@@ -140,7 +140,7 @@ func TestPlacesMapped(t *testing.T) {
 	}
 }
 
-// TestPlacesHere: processes of this namespace write where they do, and are not remembered. Of others, so many are.
+// TestPlacesHere: processes of this namespace write where they do, and are not remembered. Of others, a limited number is.
 func TestPlacesHere(t *testing.T) {
 	p := NewPlaces(true, "/a", "/tmp")
 	defer p.Close()

@@ -45,7 +45,7 @@ func (c *Code) scan(regs *abi.Regs, mem *ehelf.Memory, isCode func(addr uint64) 
 	return nil
 }
 
-// frameOf returns the row of a frame that the beginning of a function has made, if its return address can be so many bytes above
+// frameOf returns the row of a frame that the beginning of a function has made, if its return address can be that number of bytes above
 // the stack pointer.
 func frameOf(callee uint64, off int64, read func(addr uint64, b []byte) int) *row {
 	w := way{pc: callee}

@@ -18,7 +18,7 @@ func Sweep[T any](cases []T) []T {
 }
 
 // Need skips the test unless every one of the programs is on PATH. The message
-// is "needs gcc, gdb": the prefix is what CI looks for to tell such a skip from
+// is "needs gcc, gdb": the prefix is what CI looks for to tell this skip from
 // one that is meant.
 func Need(t testing.TB, programs ...string) {
 	t.Helper()

@@ -116,7 +116,7 @@ static Kind kind_of(const uint8_t *p)
 }
 
 /*
- * Who changes the stack, to go on at a landing pad, jumps there afterwards: until then the pad's frame is live, and its pc is where the
+ * What changes the stack, to go on at a landing pad, jumps there afterwards: until then the pad's frame is live, and its pc is where the
  * jump will lead. landing says so, and pad is what walks have said.
  */
 static bool landing;
