@@ -23,7 +23,7 @@ alive &
 alive=$!
 trap 'kill $alive 2>/dev/null' EXIT
 run() { # run FOLDER: its module's tests
-	(cd "$1" && go test -v -timeout 20m ./... 2>&1) | tee -a build/test.log | grep --line-buffered -E '^(ok|FAIL|panic)|--- (SKIP|FAIL)'
+	(cd "$1" && ulimit -t 1200 && go test -v -timeout 60m ./... 2>&1) | tee -a build/test.log | grep --line-buffered -E '^(ok|FAIL|panic)|--- (SKIP|FAIL)'
 	return "${PIPESTATUS[0]}"
 }
 failures() { # what each failed test wrote, its last 60 lines; of panics and of what does not compile, the lines after
