@@ -169,7 +169,7 @@ func PreloadObstacle(path string) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("cannot preload: %w", err)
-	case d.interp == "":
+	case d.interp == "" && !strings.HasPrefix(d.soname, "ld-linux-"): // glibc's loader, run as a program, loads another
 		return errors.New("cannot preload: statically linked, no dynamic loader would read LD_PRELOAD")
 	case strings.HasPrefix(filepath.Base(d.interp), "ld-musl-"):
 		return errors.New("cannot preload: linked with musl, and the library is for glibc")

@@ -101,6 +101,7 @@ func TestPrograms(t *testing.T) {
 
 func TestPreloadObstacle(t *testing.T) {
 	assert.NoError(t, PreloadObstacle("/bin/sh"))
+	assert.NoError(t, PreloadObstacle("/lib64/ld-linux-x86-64.so.2"), "of the program that it is given")
 	dir := t.TempDir()
 	assert.ErrorContains(t, PreloadObstacle(script(t, dir+"/text", "text", 0o755)), "not an x86-64 ELF object")
 	assert.Error(t, PreloadObstacle(dir+"/none"))
