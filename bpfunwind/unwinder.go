@@ -256,6 +256,15 @@ var ErrRights = errors.New("unwinding in the kernel needs CAP_BPF and CAP_PERFMO
 // ErrKernel means that the kernel lacks a function; Linux 5.17 has all.
 var ErrKernel = errors.New("unwinding in the kernel needs Linux 5.17")
 
+// ErrLockdown means that the kernel lets no program read memory.
+var ErrLockdown = errors.New("unwinding in the kernel is refused: the kernel is locked down (lockdown=confidentiality)")
+
+// lockedDown reports whether the kernel is: kernel_lockdown(7).
+func lockedDown() bool {
+	b, _ := os.ReadFile("/sys/kernel/security/lockdown")
+	return strings.Contains(string(b), "[confidentiality]")
+}
+
 // explain says what the kernel's refusal means.
 func explain(err error) error {
 	var refused *ebpf.VerifierError
@@ -266,6 +275,8 @@ func explain(err error) error {
 		return fmt.Errorf("%w: %w", ErrRights, err)
 	case errors.Is(err, ebpf.ErrNotSupported):
 		return fmt.Errorf("%w: %w", ErrKernel, err)
+	case errors.As(err, &refused) && lockedDown():
+		return ErrLockdown
 	case errors.As(err, &refused):
 		for _, line := range refused.Log {
 			_, number, found := strings.Cut(line, "invalid func unknown#")

@@ -54,7 +54,7 @@ func agentVerb() verb {
 			{"Which processes", []string{"pid", "all", "name", "unit", "container", "cgroup", "duration"}},
 			{"What is counted", []string{"event", "count", "filter"}},
 			{"What is written", []string{"format", "labels", "inline", "lines", "signatures", "no-demangle", "stats", "quiet"}},
-			walkGroup("realtime"),
+			walkGroup("realtime"), copyGroup(),
 		}}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := newRecordOptions(v, fs)

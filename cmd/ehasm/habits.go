@@ -222,10 +222,16 @@ func recordGroups() []flagGroup {
 		{"What is counted", []string{"count", "filter", "off-cpu"}},
 		{"What is written", []string{"format", "inline", "lines", "signatures", "no-demangle", "labels", "raw", "stats", "quiet"}},
 		walkGroup(),
+		copyGroup(),
 	}
 }
 
 // walkGroup is the heading of flags of walkFlags and others.
 func walkGroup(more ...string) flagGroup {
-	return flagGroup{"How stacks are found", append([]string{"unwind", "max-stack", "frame-pointers", "synth", "stack-copy", "ring"}, more...)}
+	return flagGroup{"How stacks are found", append([]string{"unwind", "max-stack", "synth", "ring"}, more...)}
+}
+
+// copyGroup is the heading of those that only copies need.
+func copyGroup() flagGroup {
+	return flagGroup{"How copies of stacks are unwound, where the kernel does not", []string{"stack-copy", "frame-pointers"}}
 }

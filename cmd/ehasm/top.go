@@ -36,7 +36,7 @@ func topVerb() verb {
 			{"Flags", []string{"pid", "all", "frequency", "event", "duration", "output"}},
 			{"Which processes", []string{"name", "unit", "container", "cgroup"}},
 			{"What is shown", []string{"inline", "lines", "signatures", "no-demangle"}},
-			walkGroup(),
+			walkGroup(), copyGroup(),
 		}}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := newRecordOptions(v, fs)

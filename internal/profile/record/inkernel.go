@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/ehasm/ehasm/bpfunwind"
@@ -36,10 +35,8 @@ type inKernel struct {
 	came   bool             // samples have come with copies in this round
 	fresh  bool             // the kernel was told of a process since
 
-	waiting []kernelWalk // in the order of time
-	next    int          // the first of waiting that has not been taken
-	frames  []uint64     // of waiting
-	told    uint64       // lost walks
+	walks *bpfunwind.Queue
+	told  uint64 // lost walks
 }
 
 // kernelView is what processes had mapped when the kernel was told.
@@ -53,13 +50,6 @@ type kernelView struct {
 type copier struct {
 	told  time.Time
 	texts int
-}
-
-// kernelWalk is a walk whose frames are elsewhere.
-type kernelWalk struct {
-	bpfunwind.Sample // without frames
-	first            int
-	kernel, user     int // numbers of frames
 }
 
 // withCopy are the outcomes for which a sample comes with a copy of its stack, too. A walk that has as many frames as are
@@ -80,11 +70,12 @@ func newInKernel(o *Options) (k *inKernel, err error) {
 	if err != nil {
 		return nil, err
 	}
+	k.walks = k.unwinder.NewQueue(withCopy)
 	for i, e := range o.events() {
-		err = errors.Join(err, k.load(o, e, uint32(i)))
+		err = cmp.Or(err, k.load(o, e, uint32(i)))
 	}
-	if !o.Event.hooked {
-		err = errors.Join(err, k.load(o, o.Event, longSource))
+	if err == nil && !o.Event.hooked {
+		err = k.load(o, o.Event, longSource)
 	}
 	if k.follows && err == nil {
 		thread := uint32(0) // none: processes that are recorded are named
@@ -203,50 +194,17 @@ func (k *inKernel) close() {
 }
 
 // begin takes the walks that the kernel has made.
-func (k *inKernel) begin() (waiting bool, err error) {
-	err = k.unwinder.Read(0, func(s *bpfunwind.Sample) {
-		if withCopy.Has(s.Outcome) {
-			return
-		}
-		w := kernelWalk{Sample: *s, first: len(k.frames), kernel: len(s.Kernel), user: len(s.User)}
-		w.Kernel, w.User = nil, nil
-		k.frames = append(append(k.frames, s.Kernel...), s.User...)
-		k.waiting = append(k.waiting, w)
-	})
-	slices.SortStableFunc(k.waiting[k.next:], func(a, b kernelWalk) int { return cmp.Compare(a.Time, b.Time) })
-	return len(k.waiting) > 0, err
-}
+func (k *inKernel) begin() (waiting bool, err error) { return k.walks.Fill() }
 
 // arrive first counts the walks that were made before.
 func (k *inKernel) arrive(ring int, raw, next []byte, at uint64) {
-	k.before(at)
+	k.walks.Before(at, k.walked)
 	k.copies.arrive(ring, raw, next, at)
 }
 
-// before counts the walks before a time.
-func (k *inKernel) before(until uint64) {
-	for ; k.next < len(k.waiting) && k.waiting[k.next].Time < until; k.next++ {
-		w := &k.waiting[k.next]
-		frames := k.frames[w.first:]
-		w.Kernel, w.User = frames[:w.kernel], frames[w.kernel:w.kernel+w.user]
-		k.walked(&w.Sample)
-	}
-}
-
-// end counts the walks before limit, keeps the frames of others, and tells the kernel of processes.
+// end counts the walks before limit, and tells the kernel of processes.
 func (k *inKernel) end(limit uint64) error {
-	k.before(limit)
-	k.waiting, k.next = slices.Delete(k.waiting, 0, k.next), 0
-	all := k.frames
-	if k.frames = k.frames[:0]; len(k.waiting) > 0 {
-		k.frames = nil // theirs may be anywhere in it
-	}
-	for i := range k.waiting {
-		w := &k.waiting[i]
-		first := len(k.frames)
-		k.frames = append(k.frames, all[w.first:w.first+w.kernel+w.user]...)
-		w.first = first
-	}
+	k.walks.Before(limit, k.walked)
 	for _, view := range k.old {
 		delete(k.views, view)
 	}
@@ -271,6 +229,7 @@ func (k *inKernel) walked(w *bpfunwind.Sample) {
 		k.ends.add(p.sampledMaps, w.User[len(w.User)-1])
 	}
 	k.need(p.sampledMaps, one.user.pcs)
+	k.growth.walked++ // copies grow if too many of all stacks are cut
 	k.unwound(&one, th, p)
 }
 

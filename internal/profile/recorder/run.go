@@ -288,7 +288,7 @@ func (r *run) tellLimits() {
 	if r.session.UserOnly() {
 		r.c.Note("record", errors.New("time in the kernel is not recorded: "+record.KernelNeeds))
 	}
-	if err := r.session.NotInKernel(); errors.Is(err, bpfunwind.ErrKernel) {
+	if err := r.session.NotInKernel(); errors.Is(err, bpfunwind.ErrKernel) || errors.Is(err, bpfunwind.ErrLockdown) {
 		r.c.Note("record", fmt.Errorf("stacks are copied: %w", err))
 	}
 	if n := r.session.Refused(); n > 0 {
