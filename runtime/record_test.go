@@ -148,9 +148,14 @@ func TestRecordAllocForms(t *testing.T) {
 		assert.Contains(t, string(b), ";work;grown ")
 		assert.Equal(t, want, strings.Contains(string(b), ";work;temporary "), view)
 	}
-	_, said, status := r.record(t, "-o", "heap.svg", "sh", "-c", heap+" 4; exit 3")
+	_, said, status := r.record(t, "-o", "heap.folded", "/lib64/ld-linux-x86-64.so.2", heap, "4")
+	require.Zero(t, status, said)
+	b, err := os.ReadFile(filepath.Join(r.work, "heap.folded"))
+	require.NoError(t, err)
+	assert.Regexp(t, "(?m)^heap;.*;work;grown ", string(b), "by the name of the program that the loader runs")
+	_, said, status = r.record(t, "-o", "heap.svg", "sh", "-c", heap+" 4; exit 3")
 	assert.Equal(t, 3, status, said)
-	b, err := os.ReadFile(filepath.Join(r.work, "heap.svg"))
+	b, err = os.ReadFile(filepath.Join(r.work, "heap.svg"))
 	require.NoError(t, err)
 	assert.Contains(t, string(b), "bytes")
 }

@@ -325,6 +325,7 @@ func (in *Inside) readWindow(w uint64, c *InsideCounts, p *Profile, each func(*S
 				maps = new(unwind.Maps)
 			}
 			st := process
+			st.Comm = in.comms.id(maps.Name(in.comms.names[st.Comm]))
 			st.End = insideEnd(s, maps, pcs)
 			var guesses []int
 			if s.Guessed != 0 {
