@@ -38,5 +38,5 @@ func TestPreloadCommand(t *testing.T) {
 	assert.Contains(t, stats, "ehasm: exceptions: on, 0 throws taken over, 0 handed over, 0 frames learnt, ")
 	_, stats = run(k.path("ehasm"), "preload", "--no-exceptions", "--", k.path("trace"))
 	assert.Contains(t, stats, "ehunwind: 15 walks; 5 of 6 objects have an eh_elf; ")
-	assert.Contains(t, stats, "guessed steps 0;")
+	assert.Contains(t, stats, "callers by frame pointer 0;")
 }

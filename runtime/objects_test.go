@@ -186,8 +186,8 @@ func TestGuess(t *testing.T) {
 func TestStats(t *testing.T) {
 	k := makeKit(t)
 	out := k.mustRun(t, k.path("eh"), []string{"EHASM_STATS=1"}, k.path("stacks"), "chains")
-	assert.Contains(t, out, "ehunwind: 122 walks; 7 of 7 objects have an eh_elf; looked up 1 times\n")
-	assert.Contains(t, out, "array full 0, no information 0, unreadable 0,")
+	assert.Contains(t, out, "ehunwind: 122 walks; 7 of 7 objects have an eh_elf; list of objects read 1 times\n")
+	assert.Contains(t, out, "no room in the array 0, no information 0, memory not readable 0,")
 }
 
 // TestInstall: what make install puts in place is enough to build a program.

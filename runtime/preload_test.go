@@ -329,7 +329,7 @@ func TestPreloadLazy(t *testing.T) {
 	taken, handed := f.of(t, "backtrace")
 	assert.Equal(t, []int{3, 2}, []int{taken, handed})
 	out := k.mustRun(t, k.path("eh-preload"), []string{"LD_PRELOAD=" + k.path("libehunwind-preload.so"), "EHASM_STATS=1"}, k.path("lazy"), k.path("plugin.so"))
-	assert.Contains(t, out, "; looked up 4 times\n", "at the start, and for three stacks")
+	assert.Contains(t, out, "; list of objects read 4 times\n", "at the start, and for three stacks")
 }
 
 // TestPreloadCaller: dlopen finds what it finds for the object that calls it; and

@@ -86,12 +86,12 @@ static void print(void)
 {
     ehu_stats_t s;
     ehu_stats(&s);
-    ehu_say_("ehunwind: %" PRIu64 " walks; %" PRIu64 " of %" PRIu64 " objects have an eh_elf; looked up %" PRIu64 " times\n"
-             "ehunwind: ended early: array full %" PRIu64 ", no information %" PRIu64 ", unreadable %" PRIu64
-             ", register unknown %" PRIu64 ", not compiled %" PRIu64 ", unknown object %" PRIu64 ", not rising %" PRIu64
+    ehu_say_("ehunwind: %" PRIu64 " walks; %" PRIu64 " of %" PRIu64 " objects have an eh_elf; list of objects read %" PRIu64 " times\n"
+             "ehunwind: ended early: no room in the array %" PRIu64 ", no information %" PRIu64 ", memory not readable %" PRIu64
+             ", register not known %" PRIu64 ", rule not compiled %" PRIu64 ", object not known %" PRIu64 ", stack corrupt %" PRIu64
              ", too deep %" PRIu64 "\n"
-             "ehunwind: guessed steps %" PRIu64 "; other stacks %" PRIu64 ", system calls for bounds %" PRIu64
-             "; looks for code %" PRIu64 "%s\n",
+             "ehunwind: callers by frame pointer %" PRIu64 "; walks on other stacks %" PRIu64
+             "; the kernel was asked for bounds %" PRIu64 " times, what is code %" PRIu64 " times%s\n",
              s.walks, s.eh_elfs, s.objects, s.refreshes, s.full, s.no_info, s.unreadable, s.bad_register, s.not_compiled,
              s.no_object, s.not_rising, s.too_deep, s.guessed, s.other_stacks, s.probes, s.looks,
              ehu_answers_() ? "" : "; the kernel may no longer be asked");

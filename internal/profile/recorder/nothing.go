@@ -28,7 +28,7 @@ func (r *run) whyNothing(lost uint64) string {
 	case lost > 0:
 		return fmt.Sprintf("the kernel had no room for %d of them: give more with --ring", lost)
 	case opt.Sampling.is("off-cpu"):
-		return who + ": no thread blocked and went on; record for longer"
+		return who + ": no thread blocked and went on: record for longer, or see where they are with 'ehasm stack'"
 	case opt.Sampling.is("page-faults"):
 		return who + ": no memory was touched for the first time; record from the program's start"
 	case len(opt.Sampling.Events.List) > 0 && opt.Sampling.Period > 0:
