@@ -65,7 +65,7 @@ func (r *run) ofProcesses(ctx context.Context) (any bool) {
 // whoMay says who may read other processes.
 func whoMay() string {
 	if os.Geteuid() != 0 {
-		return "; root has it"
+		return "; root may read all"
 	}
 	return ": CAP_SYS_PTRACE is missing, or they have rights that this process has not"
 }
