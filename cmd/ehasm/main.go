@@ -75,7 +75,7 @@ Verbs:
 `
 	usageEnd = `
 Examples:
-  ehasm record -o flame.svg -- ./program    a flame graph of where it spends time
+  ehasm record -o flame.svg -- ./program    a flame graph of its time
   ehasm stack 1234                          the stacks of a process's threads
   ehasm build ./bin                         NAME.eh_elf.so beside each ELF file
   ehasm build --deps -o eh_elfs /bin/ls     ls and the libraries that it loads

@@ -26,9 +26,9 @@ recordings with --call-graph dwarf as 'ehasm script' does: faster, and where
 perf cuts them. For all other commands, flags and recordings it runs perf.
 
 Usage:
-  ehasm-perf script [-i FILE] [-F FIELDS] [-G] [--header] [--inline] [--no-inline]
-             [--max-stack N] [--comm NAMES] [--pid N] [--tid N] [--cpu LIST]
-             [--time FROM,TO]
+  ehasm-perf script [-i FILE] [-F FIELDS] [-G] [--header] [--inline]
+             [--no-inline] [--max-stack N] [--comm NAMES] [--pid N] [--tid N]
+             [--cpu LIST] [--time FROM,TO]
   ehasm-perf COMMAND [ARGUMENT...]
 
 The flags are those of perf-script(1). For tools that always run perf, put the

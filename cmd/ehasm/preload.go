@@ -62,7 +62,7 @@ Examples:
   ehasm preload heaptrack ./server
   ehasm preload --with /usr/lib/python3/dist-packages -- python3 work.py
   ehasm preload --no-exceptions ./program
-  ehasm preload --system -- /usr/sbin/server > /etc/systemd/system/server.service.d/e.conf
+  ehasm preload --system -- /usr/sbin/server > server.service.d/ehasm.conf
   LD_PRELOAD=libprofiler.so.0 CPUPROFILE=out.prof ehasm preload ./program
 `
 

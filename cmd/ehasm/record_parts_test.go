@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -233,7 +234,11 @@ func TestRecordPush(t *testing.T) {
 func TestRecordPushUTF8(t *testing.T) {
 	var bodies []string
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		b, _ := io.ReadAll(r.Body)
+		body := io.Reader(r.Body)
+		if r.Header.Get("Content-Encoding") == "gzip" {
+			body, _ = gzip.NewReader(r.Body)
+		}
+		b, _ := io.ReadAll(body)
 		bodies = append(bodies, string(b))
 	}))
 	defer server.Close()

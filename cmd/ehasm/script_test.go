@@ -209,7 +209,7 @@ func TestScriptFormats(t *testing.T) {
 	assert.Contains(t, svg("--title=a <title>"), "<title>a &lt;title&gt;</title>")
 	order := func(text string) string {
 		var names []string
-		for _, m := range regexp.MustCompile(`<g><title>(\S+) `).FindAllStringSubmatch(text, -1) {
+		for _, m := range regexp.MustCompile(`<g><title>(\S+)\s`).FindAllStringSubmatch(text, -1) {
 			names = append(names, m[1])
 		}
 		return strings.Join(names, " ")

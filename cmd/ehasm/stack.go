@@ -307,8 +307,6 @@ func runStack(ctx context.Context, opt *stackOptions, c *console) int {
 	}
 	if err := out.Finish(); err != nil {
 		c.fail(opt.output, err)
-	} else if out.File() != nil {
-		c.note(opt.output, errors.New(opt.spec().HowToLook(output.Name(opt.output))))
 	}
 	return exitDone // or failed, if c has a failure
 }
