@@ -171,13 +171,13 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 			return wrong{}, false
 		}
 		w := evaluate(e, s, pc, true)
-		v := w.v
-		if w.away && rule.Kind == dwarfcfa.RuleExpression && s.Saved(h).Kind != codeflow.Lost {
+		if !w.known() && rule.Kind == dwarfcfa.RuleExpression && inCaller(e, s) && s.Saved(h).Kind != codeflow.Lost {
 			return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: "in the caller's frame, where this function saves nothing"}, true
 		}
 		if !w.known() || w.isNum {
 			return wrong{}, false
 		}
+		v := w.v
 		if rule.Kind == dwarfcfa.RuleExpression {
 			if v.Kind != codeflow.Base {
 				return wrong{}, false
@@ -192,6 +192,15 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 		return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: "is " + cfaOffset(rule.Offset)}, true
 	}
 	return wrong{}, false // undefined: says nothing
+}
+
+// inCaller reports whether an expression is an address at a distance from what a register that calls keep held at the entry.
+func inCaller(e dwarfcfa.Expr, s *codeflow.State) bool {
+	if len(e.Ops) != 1 || e.Ops[0].Code != dwarfcfa.OpReg || e.Ops[0].Reg > 15 || e.Ops[0].Arg == 0 {
+		return false
+	}
+	h := hardware[e.Ops[0].Reg]
+	return codeflow.CalleeSaved>>h&1 != 0 && s.Regs[h].Kind == codeflow.Entry
 }
 
 // signed renders what is added to a register; nothing for 0.

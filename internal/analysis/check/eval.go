@@ -11,7 +11,6 @@ type word struct {
 	num   int64
 	v     codeflow.Value
 	read  bool // v is Unknown, and was read at a known place of the stack
-	away  bool // v is Unknown, at a distance from what a register held at the entry that calls do not change
 }
 
 func num(n int64) word { return word{isNum: true, num: n} }
@@ -30,7 +29,7 @@ func (w word) plus(n int64) word {
 	case w.v.Kind == codeflow.Base:
 		w.v.Off += int32(n)
 	case n != 0:
-		return word{read: w.read, away: w.away}
+		return word{read: w.read}
 	}
 	return w
 }
@@ -88,9 +87,7 @@ func (st words) execute(op *dwarfcfa.ExprOp, s *codeflow.State, pc uint64) words
 		case op.Reg == 16: // rip is the pc that the row is looked up for
 			return append(st, num(int64(pc)+op.Arg))
 		case op.Reg < 16:
-			w := word{v: s.Regs[hardware[op.Reg]]}
-			w.away = op.Arg != 0 && w.v.Kind == codeflow.Entry && codeflow.CalleeSaved>>hardware[op.Reg]&1 != 0
-			return append(st, w.plus(op.Arg))
+			return append(st, word{v: s.Regs[hardware[op.Reg]]}.plus(op.Arg))
 		}
 		return append(st, word{})
 	case dwarfcfa.OpDup:
