@@ -126,8 +126,11 @@ func (f *forced) judge(r *report) {
 			w.Finding = f.named(w.PC)
 		}
 		for k := range f.found {
-			x := &f.found[k]
-			o.Findings = append(o.Findings, findingReport{x.Kind, x.Severity, x.Class, f.o.place(x.PC), x.Message(), x.Start, x.PC, x.right, x.wrong})
+			o.Findings = append(o.Findings, f.reportOf(&f.found[k]))
 		}
 	}
+}
+
+func (f *forced) reportOf(x *shown) findingReport {
+	return findingReport{x.Kind, x.Severity, x.Class, f.o.place(x.PC), x.Message(), x.Start, x.PC, x.right, x.wrong}
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/analysis/check"
 	"github.com/ehasm/ehasm/internal/analysis/codeflow"
@@ -41,11 +42,19 @@ type forced struct {
 	about   map[uint64][]*shown  // of them, those about a pc that ran
 	only    bool                 // functions with errors and warnings are started, no others
 	back    map[uint64]bool      // functions that have returned
+
+	// for findings that are drawn
+	fdes   []*dwarfcfa.FDE
+	parts  []codeflow.Function        // their ranges, ascending
+	jumps  map[int][]int              // by part: those that jump into it
+	called []uint64                   // what calls lead to, ascending
+	rows   map[uint64]*dwarfcfa.Table // by address: the row of its FDE
 }
 
 // activation is a call that has not returned.
 type activation struct {
 	frame
+	all    abi.Regs // at the call
 	pc     uint64   // link-time address of what is called
 	claims []claim  // about its frame
 	right  []uint64 // where the row of a finding was right
@@ -67,22 +76,28 @@ type attempt struct {
 	calls  []activation
 	wild   bool // conditional jumps go any way
 	astray bool // one of them did, and may have been the bound of a jump table
+
+	way              *way // not nil: conditional jumps go to a finding
+	finding          *shown
+	arrived          bool
+	rightly, wrongly int // steps at which the finding's row was right, and wrong as it says
 }
 
 // force starts the functions of files.
-func force(paths []string, opt options, seed uint64, times int, only bool) (*report, error) {
+func force(paths []string, opt options, seed uint64, times, drawn int, only bool) (*report, error) {
 	began := time.Now()
 	r := &report{Command: paths, Forced: &forcedReport{}}
 	for _, path := range paths {
-		f := &forced{forcedReport: r.Forced, only: only, rng: rand.New(rand.NewPCG(seed, 0)),
-			insts: map[uint64]*x86.Inst{}, about: map[uint64][]*shown{}, back: map[uint64]bool{}}
-		s := &space{source: madeTables(f.look), objects: map[string]*object{}}
-		var err error
-		if f.c, err = newChild(path); err != nil {
+		f, s, err := newForced(path, seed)
+		if err != nil {
 			return nil, err
 		}
-		f.o = s.open(path, 0, 0)
-		err = f.all(times, opt.steps, opt.limit)
+		f.forcedReport, f.only = r.Forced, only
+		if drawn > 0 {
+			err = f.draw(r, drawn)
+		} else {
+			err = f.all(times, opt.steps, opt.limit)
+		}
 		f.c.end()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
@@ -94,6 +109,18 @@ func force(paths []string, opt options, seed uint64, times int, only bool) (*rep
 	}
 	r.Seconds = time.Since(began).Seconds()
 	return r, nil
+}
+
+// newForced opens a file.
+func newForced(path string, seed uint64) (*forced, *space, error) {
+	f := &forced{forcedReport: &forcedReport{}, rng: rand.New(rand.NewPCG(seed, 0)), insts: map[uint64]*x86.Inst{},
+		about: map[uint64][]*shown{}, back: map[uint64]bool{}, rows: map[uint64]*dwarfcfa.Table{}}
+	s := &space{source: madeTables(f.look), objects: map[string]*object{}}
+	var err error
+	if f.c, err = newChild(path); err == nil {
+		f.o = s.open(path, 0, 0)
+	}
+	return f, s, err
 }
 
 // look notes the entries, where a row is as after a call, and the landing pads.
@@ -109,7 +136,16 @@ func (f *forced) look(o *dwarfcfa.Object, made *synth.Result) {
 				f.sites = append(f.sites, g.Sites...)
 			}
 		}
+		f.parts = subject.Functions
 		f.check(subject)
+	}
+	sections, _ := o.Sections(dwarfcfa.SourceAuto)
+	for _, s := range sections {
+		for e, err := range s.Entries() {
+			if err == nil && e.FDE != nil {
+				f.fdes = append(f.fdes, e.FDE)
+			}
+		}
 	}
 }
 
@@ -141,9 +177,8 @@ func (f *forced) all(times, steps int, limit time.Duration) error {
 	return nil
 }
 
-// run starts the function at a link-time address and executes instructions until it returns or goes where it can't be
-// followed.
-func (q *attempt) run(pc uint64) {
+// begin calls the function at a link-time address.
+func (q *attempt) begin(pc uint64) {
 	q.Runs++
 	q.r = q.c.regs()
 	r := &q.r
@@ -157,6 +192,12 @@ func (q *attempt) run(pc uint64) {
 	q.c.write(r.Rsp, binary.LittleEndian.AppendUint64(nil, sentinel))
 	q.enter(r, sentinel)
 	q.c.setRegs(r)
+}
+
+// run starts the function at a link-time address and executes instructions until it returns or goes where it can't be
+// followed.
+func (q *attempt) run(pc uint64) {
+	q.begin(pc)
 	for range runSteps {
 		pc := q.r.Rip - q.c.bias
 		in := q.inst(pc)
@@ -180,7 +221,7 @@ func (q *attempt) run(pc uint64) {
 // enter adds the frame of a call that has pushed its return address; before are the registers before it.
 func (q *attempt) enter(before *unix.PtraceRegs, ra uint64) {
 	regs := abiRegs(before)
-	q.calls = append(q.calls, activation{frame: newFrame(q.r.Rsp+8, ra, &regs), pc: q.r.Rip - q.c.bias})
+	q.calls = append(q.calls, activation{frame: newFrame(q.r.Rsp+8, ra, &regs), all: regs, pc: q.r.Rip - q.c.bias})
 }
 
 // inst returns the instruction at a link-time address, nil if there is none.
@@ -225,12 +266,15 @@ func (q *attempt) execute(pc uint64, in *x86.Inst) bool {
 		return false
 	case kind == systemCall:
 		return q.goOn(next, 1<<x86.RAX|1<<x86.RCX|1<<x86.R11)
-	case kind == indirectJump && q.astray:
+	case kind == indirectJump && q.astray && q.way == nil:
 		return false
+	case q.way != nil:
+		q.steer(pc, in)
 	case in.Op == x86.OpJCC && q.wild && q.rng.IntN(3) == 0:
 		q.astray = true
 		r.Eflags ^= uint64(q.rng.Uint32()) & 0x8d5 // CF, PF, AF, ZF, SF, OF
-	case in.Prefix&(x86.PrefixF3|x86.PrefixF2) != 0 && in.Writes>>x86.RCX&1 != 0:
+	}
+	if in.Prefix&(x86.PrefixF3|x86.PrefixF2) != 0 && in.Writes>>x86.RCX&1 != 0 {
 		r.Rcx %= 16 // rep
 	}
 	if *r != before {
@@ -248,7 +292,8 @@ func (q *attempt) execute(pc uint64, in *x86.Inst) bool {
 	}
 	to := r.Rip - q.c.bias
 	switch {
-	case r.Rip == outside || kind == call && (q.c.code(to) == nil && r.Rip != never || q.back[to] && q.rng.IntN(6) != 0):
+	case r.Rip == outside || kind == call && (q.c.code(to) == nil && r.Rip != never ||
+		(q.back[to] || q.way != nil && q.way.next[to] == nil) && q.rng.IntN(6) != 0):
 		return q.calleeReturns()
 	case kind == call:
 		return len(q.calls) <= runDepth
@@ -304,14 +349,28 @@ func (q *attempt) calleeReturns() bool {
 		return false
 	}
 	pc := q.r.Rip - q.c.bias
-	i := sort.Search(len(q.sites), func(i int) bool { return q.sites[i].Hi > pc-1 })
-	if i < len(q.sites) && q.sites[i].Lo <= pc-1 && q.rng.IntN(4) == 0 {
-		pc = q.sites[i].Pad
+	pad, ok := q.pad(pc)
+	switch {
+	case q.way != nil && len(q.calls) == 1:
+		if to, leads := q.choose([]uint64{pc, pad}); ok && leads {
+			pc = to
+		}
+	case ok && q.rng.IntN(4) == 0:
+		pc = pad
 	}
 	_, entry := slices.BinarySearch(q.entries, pc)
 	in := q.inst(pc)
 	ends := in == nil || entry || in.Op == x86.OpNOP || in.Op == x86.OpINT3 || in.Op == x86.OpUD2
 	return len(q.calls) == 0 || !ends && q.goOn(pc+q.c.bias, callerSaved)
+}
+
+// pad returns the landing pad of the call that ends at pc.
+func (f *forced) pad(pc uint64) (pad uint64, ok bool) {
+	i := sort.Search(len(f.sites), func(i int) bool { return f.sites[i].Hi > pc-1 })
+	if ok = i < len(f.sites) && f.sites[i].Lo <= pc-1; ok {
+		pad = f.sites[i].Pad
+	}
+	return pad, ok
 }
 
 // leaves handles a return. It reports whether the run goes on: the return was to where the call came from, or to code that
@@ -346,9 +405,7 @@ func (q *attempt) leaves() bool {
 
 // clobber gives registers, by the processor's numbers, any values.
 func (q *attempt) clobber(mask uint16) {
-	r := &q.r
-	for i, p := range []*uint64{&r.Rax, &r.Rcx, &r.Rdx, &r.Rbx, &r.Rsp, &r.Rbp, &r.Rsi, &r.Rdi,
-		&r.R8, &r.R9, &r.R10, &r.R11, &r.R12, &r.R13, &r.R14, &r.R15} {
+	for i, p := range general(&q.r) {
 		if mask>>i&1 != 0 {
 			*p = anyValue(q.rng)
 		}

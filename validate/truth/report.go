@@ -24,6 +24,7 @@ type report struct {
 	Ended   string         `json:"ended,omitempty"` // how the program ended, if it did
 	Forced  *forcedReport  `json:"forced,omitempty"`
 	Objects []objectReport `json:"objects"`
+	Drawn   []drawnReport  `json:"drawn,omitempty"` // with --draw
 }
 
 // forcedReport holds what --force adds.
@@ -119,6 +120,7 @@ func (r *report) text(w io.Writer, listed int) error {
 		fmt.Fprintf(w, "%d functions, %d runs, %d returned, %d of them with other registers; %d wrong rows unconfirmed\n",
 			x.Functions, x.Runs, x.Returned, x.Odd, x.Open)
 	}
+	drawnText(w, r.Drawn)
 	if r.Ended != "" {
 		fmt.Fprintf(w, "the program ended: %s\n", r.Ended)
 	}

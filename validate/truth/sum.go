@@ -28,6 +28,7 @@ func sum(w io.Writer, paths []string, listed int) error {
 	type key struct{ object, table string }
 	totals := map[key]*total{}
 	programs, executed := 0, 0
+	var drawn []drawnReport
 	for _, path := range paths {
 		data, err := os.ReadFile(path)
 		if err != nil {
@@ -39,6 +40,7 @@ func sum(w io.Writer, paths []string, listed int) error {
 		}
 		programs++
 		executed += r.Steps
+		drawn = append(drawn, r.Drawn...)
 		for _, o := range r.Objects {
 			for _, t := range o.Tables {
 				for _, k := range []key{{o.Path, t.Table}, {"all objects", t.Table}} {
@@ -57,6 +59,7 @@ func sum(w io.Writer, paths []string, listed int) error {
 		return cmp.Or(cmp.Compare(b.all(), a.all()), cmp.Compare(a.object, b.object), cmp.Compare(a.table, b.table))
 	})
 	fmt.Fprintf(w, "%d programs, %d instructions executed\n", programs, executed)
+	drawnText(w, drawn)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprint(tw, "object\ttable\tsteps")
 	for v := range verdicts {

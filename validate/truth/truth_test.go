@@ -78,6 +78,37 @@ func TestForce(t *testing.T) {
 	assert.Positive(t, r.Forced.Open, "an array's end")
 }
 
+// TestDrawn decides findings: the rows are wrong only behind comparisons, in a case of a switch, in a part that lies apart,
+// on a path past the prologue. What is said of right rows is contradicted.
+func TestDrawn(t *testing.T) {
+	exe := compiled(t, "-shared", "-nostdlib", "drawn.s")
+	r := traced(t, "--force", "--draw", "9", exe)
+	found := map[string]string{}
+	for _, d := range r.Drawn {
+		found[d.Place[strings.Index(d.Place, "(")+1:len(d.Place)-1]] = string(d.Severity) + " " + d.Verdict
+	}
+	assert.Equal(t, map[string]string{
+		"early+0x13": "warning confirmed", "switch+0x1b": "error confirmed", "cold+0x0": "error confirmed",
+		"unbalanced+0xc": "error confirmed", "drops+0xc": "error confirmed",
+	}, found)
+
+	f, _, err := newForced(exe, 1)
+	require.NoError(t, err)
+	defer f.c.end()
+	for _, x := range f.found {
+		for _, shift := range []uint64{6, 0} { // before the push of switch the row is right
+			if !strings.Contains(x.Place(), "switch+") {
+				continue
+			}
+			x.PC, x.End = x.PC-shift, x.PC-shift+1
+			d, err := f.decide(&x)
+			require.NoError(t, err)
+			assert.Equal(t, map[uint64]string{6: contradicted, 0: confirmed}[shift], d.Verdict)
+			x.PC += shift
+		}
+	}
+}
+
 // TestSum adds a report to itself.
 func TestSum(t *testing.T) {
 	exe := compiled(t, "-O1", "wrong.c", "wrong.s")
