@@ -49,7 +49,13 @@ func (c *matrixCase) found(t *testing.T, body string) map[string][]check.Finding
 	object := assemble(t, "f.s", strings.ReplaceAll(body, "NAME", c.name))
 	out, err := exec.Command("gcc", "-shared", "-nostdlib", "-o", object+".so", object).CombinedOutput()
 	require.NoError(t, err, "%s: %s", c.name, out)
-	return map[string][]check.Finding{".o": errorsIn(run(t, object)), ".so": errorsIn(run(t, object+".so"))}
+	found := map[string][]check.Finding{}
+	for form, path := range map[string]string{".o": object, ".so": object + ".so"} {
+		r := run(t, path)
+		assert.Zero(t, r.NotJudged[check.ReasonGuess], "%s, %s", c.name, form)
+		found[form] = errorsIn(r)
+	}
+	return found
 }
 
 // TestMatrix has small functions with right and wrong rows, by kind of fault: right ones are quiet, wrong ones are found.

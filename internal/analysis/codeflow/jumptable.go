@@ -282,8 +282,8 @@ func (f *flow) look(pc uint64, q *x86.Inst, t *tableForm) {
 	}
 }
 
-// readTable reads targets up to the bound. Without a bound it stops at the next address that some lea takes, at a
-// target inside an instruction and at one outside the function.
+// readTable reads targets up to the bound. It stops at the next address that some lea takes if there is no bound or a table
+// begins there, at a target inside an instruction and at one outside the function.
 func (f *flow) readTable(t *tableForm) []uint64 {
 	out := f.targets[:0]
 	limit := int64(maxTable)
@@ -310,7 +310,8 @@ func (f *flow) readTable(t *tableForm) []uint64 {
 			}
 			to = t.plus + uint64(int64(v))
 		}
-		if k > 0 && t.bound < 0 && f.p.lea.has(at) {
+		// A bound may be that of what the index is made from.
+		if k > 0 && f.p.lea.has(at) && (t.bound < 0 || !t.abs && f.p.boundary.has(at+to-t.plus)) {
 			break
 		}
 		if f.inside(to) {
