@@ -192,7 +192,7 @@ func (f *forced) explore(entry uint64) *way {
 // table reads a jump table at t: distances from its start, or addresses, of code of the part that holds pc.
 func (f *forced) table(w *way, pc, t uint64) {
 	i := f.part(pc)
-	if i < 0 || f.c.code(t) != nil || t < f.c.low || t+8 > f.c.low+uint64(len(f.c.data)) {
+	if i < 0 || f.c.code(t) != nil || t-f.c.low > uint64(len(f.c.data)-8) {
 		return
 	}
 	data := f.c.data[t-f.c.low:]

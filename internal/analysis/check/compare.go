@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
@@ -171,7 +172,9 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 			return wrong{}, false
 		}
 		w := evaluate(e, s, pc, true)
-		if !w.known() && rule.Kind == dwarfcfa.RuleExpression && inCaller(e, s) && s.Saved(h).Kind != codeflow.Lost {
+		// At a distance from what a register that calls keep held at the entry.
+		if at := registerPlus(c.rows.interp, rule.Expr); at != nil && rule.Kind == dwarfcfa.RuleExpression && !w.known() && at.Arg != 0 &&
+			codeflow.CalleeSaved>>hardware[at.Reg]&1 != 0 && s.Regs[hardware[at.Reg]].Kind == codeflow.Entry && s.Saved(h).Kind != codeflow.Lost {
 			return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: "in the caller's frame, where this function saves nothing"}, true
 		}
 		if !w.known() || w.isNum {
@@ -192,15 +195,6 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 		return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: "is " + cfaOffset(rule.Offset)}, true
 	}
 	return wrong{}, false // undefined: says nothing
-}
-
-// inCaller reports whether an expression is an address at a distance from what a register that calls keep held at the entry.
-func inCaller(e dwarfcfa.Expr, s *codeflow.State) bool {
-	if len(e.Ops) != 1 || e.Ops[0].Code != dwarfcfa.OpReg || e.Ops[0].Reg > 15 || e.Ops[0].Arg == 0 {
-		return false
-	}
-	h := hardware[e.Ops[0].Reg]
-	return codeflow.CalleeSaved>>h&1 != 0 && s.Regs[h].Kind == codeflow.Entry
 }
 
 // signed renders what is added to a register; nothing for 0.
@@ -288,15 +282,8 @@ func (c *function) rowText(row *dwarfcfa.Row) string {
 func stateText(s *codeflow.State) string {
 	text := "CFA " + cfaText(s)
 	for _, h := range []uint8{3, 5, 12, 13, 14, 15} {
-		switch w := s.Saved(h); w.Kind {
-		case codeflow.AtCFA:
-			text += " " + regName(h) + "@" + cfaOffset(w.Off)
-		case codeflow.AtReg:
-			text += " " + regName(h) + "@" + x86.Reg(w.Reg).String() + signed(w.Off)
-		case codeflow.InReg:
-			text += " " + regName(h) + "=" + x86.Reg(w.Reg).String()
-		case codeflow.Lost:
-			text += " " + regName(h) + " lost"
+		if where := whereText(s, h); where != "unchanged" {
+			text += " " + regName(h) + strings.NewReplacer("at ", "@", "in ", "=", "lost", " lost").Replace(where)
 		}
 	}
 	return text

@@ -1,6 +1,8 @@
 package check
 
 import (
+	"cmp"
+
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/analysis/codeflow"
 )
@@ -149,12 +151,7 @@ func binary(code dwarfcfa.ExprCode, a, b word) word {
 	if !a.isNum || !b.isNum {
 		return word{}
 	}
-	is := func(c bool) word {
-		if c {
-			return num(1)
-		}
-		return num(0)
-	}
+	c := cmp.Compare(a.num, b.num)
 	switch code {
 	case dwarfcfa.OpAnd:
 		return num(a.num & b.num)
@@ -165,27 +162,17 @@ func binary(code dwarfcfa.ExprCode, a, b word) word {
 	case dwarfcfa.OpMul:
 		return num(a.num * b.num)
 	case dwarfcfa.OpShl:
-		if uint64(b.num) < 64 {
-			return num(a.num << uint(b.num))
-		}
-		return num(0)
+		return num(a.num << uint64(b.num))
 	case dwarfcfa.OpShr:
-		if uint64(b.num) < 64 {
-			return num(int64(uint64(a.num) >> uint(b.num)))
-		}
+		return num(int64(uint64(a.num) >> uint64(b.num)))
+	}
+	holds, ok := map[dwarfcfa.ExprCode]bool{dwarfcfa.OpEq: c == 0, dwarfcfa.OpNe: c != 0, dwarfcfa.OpLt: c < 0,
+		dwarfcfa.OpLe: c <= 0, dwarfcfa.OpGt: c > 0, dwarfcfa.OpGe: c >= 0}[code]
+	if holds {
+		return num(1)
+	}
+	if ok {
 		return num(0)
-	case dwarfcfa.OpEq:
-		return is(a.num == b.num)
-	case dwarfcfa.OpNe:
-		return is(a.num != b.num)
-	case dwarfcfa.OpLt:
-		return is(a.num < b.num)
-	case dwarfcfa.OpLe:
-		return is(a.num <= b.num)
-	case dwarfcfa.OpGt:
-		return is(a.num > b.num)
-	case dwarfcfa.OpGe:
-		return is(a.num >= b.num)
 	}
 	return word{}
 }

@@ -1,13 +1,15 @@
 package check
 
 import (
+	"slices"
+
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/analysis/codeflow"
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
-// plainRow is a row in the form in which most can be compared at once: the CFA is a register plus an offset, and the return address
-// and the callee-saved registers are unchanged or at an offset from the CFA.
+// plainRow is a row in the form in which most can be compared at once: the CFA is a register plus an offset, or the word there,
+// and the return address and the callee-saved registers are unchanged or at an offset from the CFA or a register.
 type plainRow struct {
 	ok    bool // the row has that form; if not, only keeps and places count
 	keeps bool // the row is about rsp, the callee-saved registers and words of the stack only
@@ -16,16 +18,43 @@ type plainRow struct {
 	// the words of the stack in places hold those of others.
 	cfaReg uint8
 	cfa    codeflow.Value
+	cfaAt  *dwarfcfa.ExprOp // not nil: the word at this register plus an offset is the CFA
 	same   [6]codeflow.Value
 	nSame  int
 	places [7]place
 	nPlace int
 }
 
-// place says that a word of the stack, at CFA + off, holds the entry value v.
+// wordAt returns the word at a register plus an offset.
+func wordAt(op *dwarfcfa.ExprOp, s *codeflow.State) codeflow.Value {
+	v := s.Regs[hardware[op.Reg&15]]
+	if v.Kind != codeflow.Base {
+		return codeflow.Value{}
+	}
+	return s.Slot(v.Reg, v.Off+int32(op.Arg))
+}
+
+// registerPlus returns the first operation of an expression if it is a register plus an offset, and the others are these.
+func registerPlus(in *dwarfcfa.Interp, id dwarfcfa.ExprID, others ...dwarfcfa.ExprOp) *dwarfcfa.ExprOp {
+	e, err := in.Decoded(id)
+	if err != nil || len(e.Ops) == 0 || e.Ops[0].Code != dwarfcfa.OpReg || e.Ops[0].Reg > 15 || !slices.Equal(e.Ops[1:], others) {
+		return nil
+	}
+	return &e.Ops[0]
+}
+
+// place says that a word of the stack, at CFA + off or at a register plus an offset, holds the entry value v.
 type place struct {
 	off int32
+	at  *dwarfcfa.ExprOp // nil: off counts
 	v   codeflow.Value
+}
+
+func (x *place) holds(s *codeflow.State) bool {
+	if x.at != nil {
+		return wordAt(x.at, s) == x.v
+	}
+	return s.Slot(0, x.off) == x.v
 }
 
 func (p *plainRow) set(row *dwarfcfa.Row, in *dwarfcfa.Interp) {
@@ -35,6 +64,9 @@ func (p *plainRow) set(row *dwarfcfa.Row, in *dwarfcfa.Interp) {
 	p.ok = cfa.Kind == dwarfcfa.CFARegOffset && cfa.Reg < 16 && cfa.Offset == int64(int32(cfa.Offset))
 	if p.ok {
 		p.cfaReg, p.cfa = hardware[cfa.Reg], codeflow.Value{Kind: codeflow.Base, Off: int32(-cfa.Offset)}
+	} else if cfa.Kind == dwarfcfa.CFAExpr {
+		p.cfaAt = registerPlus(in, cfa.Expr, dwarfcfa.ExprOp{Code: dwarfcfa.OpDeref, Arg: 8})
+		p.ok, p.cfa = p.cfaAt != nil, codeflow.Value{Kind: codeflow.Base}
 	}
 	p.keeps = cfa.Kind == dwarfcfa.CFARegOffset && (cfa.Reg == 7 || cfa.Reg == 6) ||
 		cfa.Kind == dwarfcfa.CFAExpr && keptRegisters(in, cfa.Expr)
@@ -60,9 +92,13 @@ func (p *plainRow) set(row *dwarfcfa.Row, in *dwarfcfa.Interp) {
 				p.nSame++
 			}
 		case dwarfcfa.RuleOffset:
-			p.places[p.nPlace] = place{int32(rule.Offset), v}
+			p.places[p.nPlace] = place{off: int32(rule.Offset), v: v}
 			p.nPlace++
 			p.ok = p.ok && rule.Offset == int64(int32(rule.Offset))
+		case dwarfcfa.RuleExpression:
+			p.places[p.nPlace] = place{at: registerPlus(in, rule.Expr), v: v}
+			p.ok = p.ok && p.places[p.nPlace].at != nil
+			p.nPlace++
 		case dwarfcfa.RuleUndefined: // claims nothing; of the return address, that the stack ends
 			p.ok = p.ok && h != codeflow.RA
 		default:
@@ -85,7 +121,7 @@ func keptRegisters(in *dwarfcfa.Interp, id dwarfcfa.ExprID) bool {
 
 // fits reports whether the row has the form, and all that it says is so in the state: judge finds nothing then.
 func (p *plainRow) fits(s *codeflow.State) bool {
-	if !p.ok || s.Regs[p.cfaReg&15] != p.cfa {
+	if !p.ok || p.cfaAt == nil && s.Regs[p.cfaReg&15] != p.cfa || p.cfaAt != nil && wordAt(p.cfaAt, s) != p.cfa {
 		return false
 	}
 	for _, v := range p.same[:p.nSame] {
@@ -94,7 +130,7 @@ func (p *plainRow) fits(s *codeflow.State) bool {
 		}
 	}
 	for i := range p.places[:p.nPlace] {
-		if x := &p.places[i]; s.Slot(0, x.off) != x.v {
+		if !p.places[i].holds(s) {
 			return false
 		}
 	}
@@ -108,7 +144,7 @@ func (p *plainRow) belowStack(s *codeflow.State) bool {
 		return false
 	}
 	for i := range p.places[:p.nPlace] {
-		if x := &p.places[i]; x.off < r.Off && x.v.Reg != codeflow.RA && s.Regs[x.v.Reg&15] == x.v && s.Slot(0, x.off).Kind == codeflow.Entry {
+		if x := &p.places[i]; x.at == nil && x.off < r.Off && x.v.Reg != codeflow.RA && s.Regs[x.v.Reg&15] == x.v && s.Slot(0, x.off).Kind == codeflow.Entry {
 			return true
 		}
 	}

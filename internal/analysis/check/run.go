@@ -16,8 +16,6 @@ import (
 type Options struct {
 	Workers  int // 0: one per processor
 	Progress func(more int)
-	// Only limits the findings to the function that holds this address; 0: all.
-	Only uint64
 	// ABI says that each function restores the registers that the psABI has it keep: none has a private calling convention.
 	ABI bool
 	// Listing, if not nil, gets each instruction of the functions with findings.
@@ -329,7 +327,7 @@ func (c *function) mismatches(pc uint64, in *x86.Inst, s *codeflow.State) (ws []
 	if r.Kind != codeflow.Base || r.Reg != 0 || r.Off == -8 {
 		return ws, ""
 	}
-	if top := (place{r.Off, s.Slot(0, r.Off)}); c.topSet(pc) && !slices.Contains(c.plain.places[:c.plain.nPlace], top) {
+	if top := (place{off: r.Off, v: s.Slot(0, r.Off)}); c.topSet(pc) && !slices.Contains(c.plain.places[:c.plain.nPlace], top) {
 		return ws, "" // a jump: the row does not say that a register was saved there
 	}
 	return append(ws, wrong{kind: KindRet, actual: "rsp is " + cfaOffset(int64(r.Off)), claimed: "CFA-8 at a ret"}), ""
