@@ -59,7 +59,9 @@ func (f *forced) starts(i int, pc uint64) (list []uint64) {
 		hi, _ := slices.BinarySearch(sorted, p.Hi)
 		return sorted[lo:hi]
 	}
-	if list = slices.Concat(inside(f.entries), inside(f.called)); len(list) == 0 && len(into) == 0 {
+	list = slices.Concat(inside(f.entries), inside(f.called))
+	slices.Sort(list)
+	if list = slices.Compact(list); len(list) == 0 && len(into) == 0 {
 		list = append(list, p.Lo)
 	}
 	for at := pc; at >= p.Lo && at+4096 > pc; at-- {
@@ -133,7 +135,12 @@ func (f *forced) explore(entry uint64) *way {
 	w := &way{entry: entry, next: map[uint64][]uint64{}, tables: map[uint64][]uint64{}, wide: map[uint64]bool{}}
 	var indirect []uint64
 	todo := []uint64{entry}
-	for len(todo) > 0 && len(w.next) < mostCode {
+	for len(w.next) < mostCode {
+		if len(todo) == 0 {
+			if todo = w.leadIndirect(indirect); len(todo) == 0 {
+				break
+			}
+		}
 		pc := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		if _, seen := w.next[pc]; seen || f.inst(pc) == nil {
@@ -172,27 +179,29 @@ func (f *forced) explore(entry uint64) *way {
 		} else if in.Mem.Base == x86.None && in.Mem.Index != x86.None && in.Mem.Scale == 8 {
 			f.table(w, pc, uint64(in.Mem.Disp))
 		}
-		if len(todo) > 0 {
-			continue
-		}
-		for _, at := range indirect { // any of the tables may be its own
-			for _, targets := range w.tables {
-				for _, t := range targets {
-					if !slices.Contains(w.next[at], t) {
-						w.next[at] = append(w.next[at], t)
-						todo = append(todo, t)
-					}
+	}
+	return w
+}
+
+// leadIndirect lets indirect jumps lead where any of the tables does, and returns what is new.
+func (w *way) leadIndirect(jumps []uint64) (found []uint64) {
+	for _, targets := range w.tables {
+		for _, t := range targets {
+			for _, at := range jumps {
+				if !slices.Contains(w.next[at], t) {
+					w.next[at] = append(w.next[at], t)
+					found = append(found, t)
 				}
 			}
 		}
 	}
-	return w
+	return found
 }
 
 // table reads a jump table at t: distances from its start, or addresses, of code of the part that holds pc.
 func (f *forced) table(w *way, pc, t uint64) {
 	i := f.part(pc)
-	if i < 0 || f.c.code(t) != nil || t-f.c.low > uint64(len(f.c.data)-8) {
+	if i < 0 || f.part(t) >= 0 || t-f.c.low > uint64(len(f.c.data)-8) {
 		return
 	}
 	data := f.c.data[t-f.c.low:]
