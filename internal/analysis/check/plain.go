@@ -45,14 +45,14 @@ func registerPlus(in *dwarfcfa.Interp, id dwarfcfa.ExprID, others ...dwarfcfa.Ex
 
 // place says that a word of the stack, at CFA + off or at a register plus an offset, holds the entry value v.
 type place struct {
-	off int32
-	at  *dwarfcfa.ExprOp // nil: off counts
-	v   codeflow.Value
+	off  int32
+	base *dwarfcfa.ExprOp // nil: off counts
+	v    codeflow.Value
 }
 
 func (x *place) holds(s *codeflow.State) bool {
-	if x.at != nil {
-		return wordAt(x.at, s) == x.v
+	if x.base != nil {
+		return wordAt(x.base, s) == x.v
 	}
 	return s.Slot(0, x.off) == x.v
 }
@@ -96,8 +96,8 @@ func (p *plainRow) set(row *dwarfcfa.Row, in *dwarfcfa.Interp) {
 			p.nPlace++
 			p.ok = p.ok && rule.Offset == int64(int32(rule.Offset))
 		case dwarfcfa.RuleExpression:
-			p.places[p.nPlace] = place{at: registerPlus(in, rule.Expr), v: v}
-			p.ok = p.ok && p.places[p.nPlace].at != nil
+			p.places[p.nPlace] = place{base: registerPlus(in, rule.Expr), v: v}
+			p.ok = p.ok && p.places[p.nPlace].base != nil
 			p.nPlace++
 		case dwarfcfa.RuleUndefined: // claims nothing; of the return address, that the stack ends
 			p.ok = p.ok && h != codeflow.RA
@@ -144,7 +144,7 @@ func (p *plainRow) belowStack(s *codeflow.State) bool {
 		return false
 	}
 	for i := range p.places[:p.nPlace] {
-		if x := &p.places[i]; x.at == nil && x.off < r.Off && x.v.Reg != codeflow.RA && s.Regs[x.v.Reg&15] == x.v && s.Slot(0, x.off).Kind == codeflow.Entry {
+		if x := &p.places[i]; x.base == nil && x.off < r.Off && x.v.Reg != codeflow.RA && s.Regs[x.v.Reg&15] == x.v && s.Slot(0, x.off).Kind == codeflow.Entry {
 			return true
 		}
 	}
