@@ -39,7 +39,7 @@ const (
 	notReached   = "not reached" // and why
 )
 
-// draw decides errors and warnings that are drawn at random, so many of each.
+// draw decides errors and warnings that are drawn at random, n of each.
 func (f *forced) draw(r *report, n int) error {
 	for _, severity := range []check.Severity{check.SeverityError, check.SeverityWarning} {
 		var of []*shown

@@ -47,7 +47,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	forced := fs.Bool("force", false, "the arguments are ELF files: start their functions with any registers")
 	seed := fs.Uint64("seed", 1, "of --force: what registers and memory hold")
 	only := fs.Bool("findings", false, "of --force: start the functions in which check finds errors and warnings")
-	drawn := fs.Int("draw", 0, "of --force: draw so many errors and warnings a file, and go to each")
+	drawn := fs.Int("draw", 0, "of --force: draw `N` errors and N warnings a file, and go to each")
 	times := fs.Int("times", 4, "of --force: runs of a function")
 	made := fs.Bool("made", false, "compare rows made from the code alone, too")
 	sums := fs.Bool("sum", false, "sum up the results of --json in the files that are the arguments")
