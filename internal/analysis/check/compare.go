@@ -172,8 +172,8 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 			return wrong{}, false
 		}
 		w := evaluate(e, s, pc, true)
-		// At a distance from what a register that calls keep held at the entry.
-		if at := registerPlus(c.rows.interp, rule.Expr); at != nil && rule.Kind == dwarfcfa.RuleExpression && !w.known() && at.Arg != 0 &&
+		// At what a register that calls keep held at the entry, or at a distance from it.
+		if at := registerPlus(c.rows.interp, rule.Expr); at != nil && rule.Kind == dwarfcfa.RuleExpression &&
 			codeflow.CalleeSaved>>hardware[at.Reg]&1 != 0 && s.Regs[hardware[at.Reg]].Kind == codeflow.Entry && s.Saved(h).Kind != codeflow.Lost {
 			return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: "in the caller's frame, where this function saves nothing"}, true
 		}

@@ -310,7 +310,7 @@ func (f *flow) readTable(t *tableForm) []uint64 {
 			}
 			to = t.plus + uint64(int64(v))
 		}
-		// A bound may be that of what the index is made from.
+		// A bound may be the one for what the index is made from.
 		if k > 0 && f.p.lea.has(at) && (t.bound < 0 || !t.abs && f.p.boundary.has(at+to-t.plus)) {
 			break
 		}
