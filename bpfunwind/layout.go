@@ -49,7 +49,7 @@ const (
 // maxKernel bounds the frames of the kernel in a sample: kernel.perf_event_max_stack.
 const maxKernel = 127
 
-// stateLength returns the size of a state in bytes.
+// stateLen returns the size of a state in bytes.
 func stateLen(maxFrames int) int { return stateFrames + 8*(maxKernel+maxFrames+1) }
 
 // region is a range of a process's code: 32 bytes in a chunk, ascending.

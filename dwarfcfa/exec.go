@@ -84,7 +84,6 @@ func (in *Interp) Decoded(id ExprID) (Expr, error) {
 }
 
 // rowSink receives the rows of an FDE in ascending order. st is valid only during the call.
-// the call.
 type rowSink interface {
 	row(start, end Addr, st *state)
 }
@@ -291,8 +290,8 @@ func (st *state) setCFA(reg uint16, offset int64) {
 	st.row.CFA = CFARule{Kind: CFARegOffset, Reg: reg, Offset: offset}
 }
 
-// exec executes an instruction that does not move the location. ini is nil
-// within a CIE.
+// exec executes an instruction that does not move the location. ini is nil within a CIE. It passes
+// over those that set nothing, CFANop and CFAGNUArgsSize, and over any that the switch lacks.
 func (in *Interp) exec(i *Inst, cie *CIE, ini *initial) error {
 	st := &in.state
 	switch i.Op {

@@ -29,9 +29,9 @@ func (d *descReader) bytes(n uint64) uint64 {
 	return v
 }
 
-// descriptor checks that a descriptor, read as cfa and rules prove that the
-// If fast, tails lead there too, and the three bytes before it must be right for _eh_elf.
-// code reads it, is the row.
+// descriptor checks that a descriptor is the row. It is read as cfaAt and rulesAt prove that the
+// code reads it. If fast, tails lead there too, and the three bytes before it must be right for
+// _eh_elf.
 func (p *rowProof) descriptor(at uint64, r *dwarfcfa.Row, fast bool) error {
 	d := descReader{p.im, at, true}
 	if err := p.cfaAt(&d, r); err != nil {

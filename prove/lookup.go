@@ -60,9 +60,8 @@ func (p *lookupProof) goOn(s *state) (more []*state, err error) {
 	return more, nil
 }
 
-// pageLookup proves the way from the pc's page on. For a pc below 2^31, the page is So 2^31 bounds
-// the range.
-// the number of the table's entry.
+// pageLookup proves the way from the pc's page on. For a pc below 2^31, the page is the number of
+// the table's entry. So 2^31 bounds the range.
 func (p *lookupProof) pageLookup(s *state) error {
 	w := p.v.shared
 	if span := uint64(p.table.High()) - p.base; span > 1<<31 {

@@ -325,8 +325,8 @@ func (n *nested) call(s *state, to uint64) ([]*state, bool, error) {
 // nestedPlaces is where a nested walk has its registers, its description of memory and its pc, from rsp at the entry.
 type nestedPlaces struct{ regs, mem, pcs int64 }
 
-// The results must not be overwritten by each other.
-// places returns them. They are for the code to choose: apart from each other, below the return address.
+// places returns them. They are for the code to choose: apart from each other, so that none
+// overwrites another, and below the return address.
 func (n *nested) places(s *state) (at nestedPlaces, err error) {
 	p := n.p
 	rsp, err := p.x.stackOff(s)

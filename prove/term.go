@@ -171,8 +171,8 @@ type sum struct {
 	c uint64
 }
 
-// The parts of x are added one by one, since x may itself be a sum.
-// addTo adds k*x to a sum. It reports whether there was room.
+// addTo adds k*x to a sum. It reports whether there was room. The parts of x are added one by one,
+// since x may itself be a sum.
 func (t *terms) addTo(s *sum, x term, k uint64) bool {
 	for {
 		n := &t.nodes[x]

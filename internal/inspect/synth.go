@@ -71,9 +71,8 @@ func (m *Made) DebugFile() ([]byte, error) {
 	return image, nil
 }
 
-// FunctionsNamed returns the functions of a name, or the one that holds an
-// A name that parses as a number is compared with names as well.
-// address.
+// FunctionsNamed returns the functions of a name, or the one that holds an address. A name that
+// parses as a number is compared with names as well.
 func FunctionsNamed(list []synth.Function, name string) (out []synth.Function) {
 	addr, err := strconv.ParseUint(name, 0, 64)
 	for i := range list {

@@ -208,9 +208,8 @@ func (c *checker) frameAt(pc dwarfcfa.Addr, bias uint64, m *target) {
 	m.bias = bias
 }
 
-// whole sets up a frame whose saved words lie in the window, if the row allows So the fast path can
-// take the step.
-// it.
+// whole sets up a frame whose saved words lie in the window, if the row allows it. So the fast path
+// can take the step.
 func (c *checker) whole(pc dwarfcfa.Addr, row *dwarfcfa.Row) {
 	m := c.mem
 	m.place(&c.rng)

@@ -28,8 +28,7 @@ func openBTF(b []byte) (*Table, error) {
 	return &Table{types: k, mu: new(sync.Mutex)}, nil
 }
 
-// spec and graph number types alike.
-// types is BTF with its reader.
+// types is BTF with its reader. spec and graph number types alike.
 type types struct {
 	spec  *btf.Spec // reads types
 	graph *graph    // says what the reader would do, before it does

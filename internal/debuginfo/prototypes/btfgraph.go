@@ -41,21 +41,20 @@ type graph struct {
 }
 
 // Kinds of types.
-// int
 const (
-	btfInt       = 1  // element and index type, and a count
-	btfArray     = 3  // n members of 12 bytes
-	btfStruct    = 4  // the same
-	btfUnion     = 5  // n values of 8 bytes
-	btfEnum      = 6  // a declaration of a struct or union
-	btfForward   = 7  // a name, and the number of a btfFuncProto
-	btfFunc      = 12 // n parameters of 8 bytes
-	btfFuncProto = 13 // a variable
-	btfVar       = 14 // n variables of a section, 12 bytes each
-	btfDataSec   = 15 // a floating-point type
-	btfFloat     = 16 // an attribute of another type, or of its member
-	btfDeclTag   = 17 // n values of 12 bytes
-	btfEnum64    = 19
+	btfInt       = 1  // int
+	btfArray     = 3  // element and index type, and a count
+	btfStruct    = 4  // n members of 12 bytes
+	btfUnion     = 5  // the same
+	btfEnum      = 6  // n values of 8 bytes
+	btfForward   = 7  // a declaration of a struct or union
+	btfFunc      = 12 // a name, and the number of a btfFuncProto
+	btfFuncProto = 13 // n parameters of 8 bytes
+	btfVar       = 14 // a variable
+	btfDataSec   = 15 // n variables of a section, 12 bytes each
+	btfFloat     = 16 // a floating-point type
+	btfDeclTag   = 17 // an attribute of another type, or of its member
+	btfEnum64    = 19 // n values of 12 bytes
 )
 
 // newGraph goes through the types.

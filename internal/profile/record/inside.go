@@ -181,7 +181,7 @@ type InsideCounts struct {
 	NotRecorded []Refused `json:"not_recorded,omitempty"`
 }
 
-// heap are the two events of allocations.
+// heapEvents returns the two events of allocations.
 func heapEvents(period uint64) (total, live *Event) {
 	return &Event{Name: "alloc", kind: "alloc_space", objects: "alloc_objects", unit: "bytes", every: period},
 		&Event{Name: "inuse", kind: "inuse_space", objects: "inuse_objects", unit: "bytes", every: period}

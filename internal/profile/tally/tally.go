@@ -30,7 +30,6 @@ const (
 
 // runLevel is the compression level of runs. Keys share their beginnings already, so a low level is
 // enough.
-// runLevel is the compression level of runs.
 const runLevel = 3
 
 // Tally adds up counts by key. The zero value is ready to use by one goroutine.
