@@ -98,6 +98,26 @@ func TestOrder(t *testing.T) {
 	assert.Equal(t, []uint32{1, 2, 3, 4, 5, 6, 9, 10}, got)
 }
 
+// TestOrderFuture: a record whose time is none does not stop what is behind it.
+func TestOrderFuture(t *testing.T) {
+	a := fakeRing(4096)
+	const now = 1 << 50
+	times := []uint64{now - 3, 0xdead << 48, now - 1, now + 1}
+	for i := range times {
+		put(a, 16, uint32(i))
+	}
+	o := NewOrder([]*Ring{a}, func(_ int, rec []byte) uint64 { return times[binary.LittleEndian.Uint32(rec[8:])] })
+	o.Refresh()
+	for want := range uint32(3) {
+		ring, rec := o.Next(now)
+		require.NotNil(t, rec, "%d", want)
+		assert.Equal(t, want, binary.LittleEndian.Uint32(rec[8:]))
+		o.Done(ring)
+	}
+	_, rec := o.Next(now)
+	assert.Nil(t, rec, "it is from after the limit")
+}
+
 // TestKernel samples this thread and finds the samples in the ring; the counts are
 // those of the kernel.
 func TestKernel(t *testing.T) {
