@@ -19,7 +19,6 @@ import (
 // formatFlags are the flags of verbs that write stacks.
 type formatFlags struct {
 	fs       *pflag.FlagSet   // to ask which flags were given
-	more     []*stackfmt.Spec // besides stackfmt.Specs
 	name     string           // the text of --format; ByName knows it
 	maxSize  int              // MB
 	settings stackfmt.Options // handed to the format's New
@@ -27,8 +26,8 @@ type formatFlags struct {
 
 // newFormatFlags declares the flags. Each names in brackets the formats in which it has an effect.
 func newFormatFlags(fs *pflag.FlagSet) *formatFlags {
-	f := &formatFlags{fs: fs, more: recordFormats()}
-	fs.StringVar(&f.name, "format", "", "`FORMAT`: "+formatNames(f.more...)+"; default: by -o's name")
+	f := &formatFlags{fs: fs}
+	fs.StringVar(&f.name, "format", "", "`FORMAT`: "+formatNames(recordFormats()...)+"; default: by -o's name")
 	fs.BoolVar(&f.settings.Lines, "lines", false, "show the source file and line of each frame (perf, json, pprof)")
 	fs.BoolVar(&f.settings.FullSourcePath, "full-source-path", false, "show the folder of the files of --lines (perf)")
 	g := &f.settings.Graph
@@ -66,12 +65,9 @@ func formatNames(more ...*stackfmt.Spec) string {
 // choose returns the format that the flags and the name of the output ask for. A flag
 // without effect in it is an error.
 func (f *formatFlags) choose(output string) (*stackfmt.Spec, error) {
-	spec := stackfmt.ByPath(output, f.more...)
-	if f.fs.Changed("format") {
-		var err error
-		if spec, err = stackfmt.ByName(f.name, f.more...); err != nil {
-			return nil, fmt.Errorf("--format: %w", err)
-		}
+	spec, err := formatOf(f.name, output)
+	if err != nil {
+		return nil, err
 	}
 	// Neither the flag nor the name of the output says a format: perf's text.
 	if spec == nil {
@@ -91,6 +87,17 @@ func (f *formatFlags) choose(output string) (*stackfmt.Spec, error) {
 		g.MaxBytes = f.maxSize << 20
 	}
 	return spec, nil
+}
+
+// formatOf returns the format that --format names, else the one that the output's name chooses; nil: none.
+func formatOf(name, path string) (spec *stackfmt.Spec, err error) {
+	if name == "" {
+		return stackfmt.ByPath(path, recordFormats()...), nil
+	}
+	if spec, err = stackfmt.ByName(name, recordFormats()...); err != nil {
+		err = fmt.Errorf("--format: %w", err)
+	}
+	return spec, err
 }
 
 // effective returns an error if a flag was given that has no effect in the format.

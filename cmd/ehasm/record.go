@@ -314,23 +314,16 @@ func (opt *recordOptions) parseLabels(names []string, given bool) (err error) {
 	return nil
 }
 
-// findFormat finds the format by its name, or by the output's.
+// findFormat finds the format by its name, or by the output's; standard output gets text.
 func (opt *recordOptions) findFormat(format string) (err error) {
-	if format != "" {
-		opt.Output.Format, err = stackfmt.ByName(format, recordFormats()...)
-		if err != nil {
-			err = fmt.Errorf("--format: %w", err)
-		}
-		return err
-	}
 	path := opt.Output.Path
 	if path == "-" {
 		path = ".folded"
 	}
-	if opt.Output.Format = stackfmt.ByPath(path, recordFormats()...); opt.Output.Format == nil {
-		return fmt.Errorf("-o %s: unknown suffix: want .pb.gz, .svg, .folded, .json, .json.gz, .perf.txt or perf.data, or --format", output.Name(path))
+	if opt.Output.Format, err = formatOf(format, path); err == nil && opt.Output.Format == nil {
+		err = fmt.Errorf("-o %s: unknown suffix: want .pb.gz, .svg, .folded, .json, .json.gz, .perf.txt or perf.data, or --format", output.Name(path))
 	}
-	return nil
+	return err
 }
 
 // recordFormats are those of record besides stackfmt.Specs.

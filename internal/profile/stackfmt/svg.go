@@ -72,43 +72,24 @@ func object(f *frame.Frame) string {
 	return filepath.Base(f.DSO)
 }
 
-// Render makes the numbers of a frame and of the functions inlined into it, in the order of the
-// graph.
+// Render makes the numbers of a frame and of the functions inlined into it, outermost first.
 func (w *flameWorker) Render(f *frame.Frame) {
 	t, file := w.flames, object(f)
-	if !t.opt.Reversed {
-		f.Text = t.append(f.Text, kind(f), foldedName(f), file)
-	}
-	for i := range f.Inlined {
-		if !t.opt.Reversed { // the innermost last
-			i = len(f.Inlined) - 1 - i
-		}
-		f.Text = t.append(f.Text, flamegraph.Inlined, f.Inlined[i].Shown(), file)
-	}
-	if t.opt.Reversed {
-		f.Text = t.append(f.Text, kind(f), foldedName(f), file)
+	f.Text = t.append(f.Text, kind(f), foldedName(f), file)
+	for _, in := range slices.Backward(f.Inlined) {
+		f.Text = t.append(f.Text, flamegraph.Inlined, in.Shown(), file)
 	}
 }
 
 // Add counts the stack as folded does.
 func (w *flameWorker) Add(b []byte, s *Sample) []byte {
-	t, k := w.flames, w.buf[:0]
-	if t.opt.Reversed {
-		for _, f := range s.Frames {
-			k = append(k, f.Text...)
-		}
-		if s.Cut() {
-			k = t.append(k, flamegraph.Truncated, "[truncated]", "")
-		}
-		k = t.append(k, flamegraph.Base, s.Comm, "")
-	} else {
-		k = t.append(k, flamegraph.Base, s.Comm, "")
-		if s.Cut() {
-			k = t.append(k, flamegraph.Truncated, "[truncated]", "")
-		}
-		for _, f := range slices.Backward(s.Frames) {
-			k = append(k, f.Text...)
-		}
+	t := w.flames
+	k := t.append(w.buf[:0], flamegraph.Base, s.Comm, "")
+	if s.Cut() {
+		k = t.append(k, flamegraph.Truncated, "[truncated]", "")
+	}
+	for _, f := range slices.Backward(s.Frames) {
+		k = append(k, f.Text...)
 	}
 	w.buf = k
 	// Equal stacks have equal keys: a count is all that grows.
@@ -165,6 +146,9 @@ func (t *flames) each(first uint32, add func([]uint32, uint64)) {
 			stack = stack[:0]
 			for f := range tally.Numbers(key) {
 				stack = append(stack, first+f)
+			}
+			if t.opt.Reversed {
+				slices.Reverse(stack)
 			}
 			add(stack, n[0])
 		}
