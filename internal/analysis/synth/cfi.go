@@ -40,22 +40,6 @@ func WriteCFI(w io.Writer, f *Function) error {
 	return out.Flush()
 }
 
-// Directives returns the directives between successive rows of a function, by the
-// address of the instruction before which they belong. Those at its start are
-// relative to the row that .cfi_startproc implies.
-func Directives(f *Function) map[dwarfcfa.Addr][]string {
-	all := map[dwarfcfa.Addr][]string{}
-	row := Entry
-	for i := range f.Ranges {
-		r := &f.Ranges[i]
-		if lines := directives(&row, &r.Row, &f.Ranges[0].Row); len(lines) > 0 {
-			all[r.Start] = lines
-		}
-		row = r.Row
-	}
-	return all
-}
-
 // directives returns the directives from one row to another. The assembler may put rules
 // that a function begins with into the CIE, from where .cfi_restore would restore them.
 func directives(was, is, first *Row) (lines []string) {

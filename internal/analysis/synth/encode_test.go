@@ -214,7 +214,7 @@ func TestDirectives(t *testing.T) {
 	for i := range list {
 		f := &list[i]
 		fmt.Fprintf(&src, "\t.skip %d\n\t.cfi_startproc\n", f.Start()-at)
-		all := Directives(f)
+		all := allDirectives(f)
 		for k := range f.Ranges {
 			for _, line := range all[f.Ranges[k].Start] {
 				src.WriteString("\t" + line + "\n")
@@ -317,4 +317,20 @@ func TestDebugFile(t *testing.T) {
 
 	_, err = DebugFile(strings.NewReader("no ELF"), nil)
 	require.Error(t, err)
+}
+
+// allDirectives returns the directives between successive rows of a function, by the
+// address of the instruction before which they belong. Those at its start are
+// relative to the row that .cfi_startproc implies.
+func allDirectives(f *Function) map[dwarfcfa.Addr][]string {
+	all := map[dwarfcfa.Addr][]string{}
+	row := Entry
+	for i := range f.Ranges {
+		r := &f.Ranges[i]
+		if lines := directives(&row, &r.Row, &f.Ranges[0].Row); len(lines) > 0 {
+			all[r.Start] = lines
+		}
+		row = r.Row
+	}
+	return all
 }
