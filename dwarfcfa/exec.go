@@ -290,8 +290,7 @@ func (st *state) setCFA(reg uint16, offset int64) {
 	st.row.CFA = CFARule{Kind: CFARegOffset, Reg: reg, Offset: offset}
 }
 
-// exec executes an instruction that does not move the location. ini is nil within a CIE. It passes
-// over those that set nothing, CFANop and CFAGNUArgsSize, and over any that the switch lacks.
+// exec executes an instruction that does not move the location. ini is nil within a CIE.
 func (in *Interp) exec(i *Inst, cie *CIE, ini *initial) error {
 	st := &in.state
 	switch i.Op {
@@ -348,6 +347,9 @@ func (in *Interp) exec(i *Inst, cie *CIE, ini *initial) error {
 		*st = in.stack[len(in.stack)-1]
 		in.stack = in.stack[:len(in.stack)-1]
 		in.settled = min(in.settled, len(in.stack)) // remembered states below keep their rules settled
+	case CFANop, CFAGNUArgsSize:
+	default:
+		return cause(ErrUnsupported, "%v", i.Op)
 	}
 	return nil
 }
