@@ -19,11 +19,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const recordHelp = `Profile a program while it runs. record unwinds stacks in the kernel's ring
-buffers, through eh_elfs and rows on demand, and writes only the profile, with
-names. There is no perf.data. For root, most stacks are unwound in the kernel
-(--unwind); others are copied. If a copy is too short, record reads the rest
-from the program, and uses it if three earlier samples of the thread agree.
+const recordHelp = `Profile a program while it runs. record takes samples from the kernel, unwinds
+them at once, and writes only the profile, with names: there is no perf.data.
+For root, most stacks are unwound in the kernel (--unwind); of others, a part is
+copied. If that is too short, record reads the rest from the program, and uses
+it if three earlier samples of the thread agree.
 
 Usage:
   ehasm record [flags] [--] COMMAND [ARGUMENT...]

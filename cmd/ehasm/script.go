@@ -29,12 +29,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const scriptHelp = `Unwind the samples of a perf.data file through eh_elfs and write their stacks.
-script interprets FDEs as frames fall into them. An object with many frames gets
-an eh_elf meanwhile. It comes from the cache that 'ehasm build --cache' fills,
-if proven to mean the object's tables; otherwise script compiles it in memory.
-New ones also go into the cache once the output is written, unless
---cache=false.
+const scriptHelp = `Unwind the samples of a perf.data file, and write their stacks. script reads the
+unwind tables of the files that samples are in. Tables that many frames need are
+compiled meanwhile, into an eh_elf, or come from the cache that 'ehasm build
+--cache' fills, if proven to mean the same. New eh_elfs go into the cache once
+the output is written, unless --cache=false.
 
 Usage:
   ehasm script [flags] [FILE]
