@@ -138,11 +138,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestCircle: stacks that lead in a circle end at the limits.
-func TestCircle(t *testing.T) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	g := newRig(t, 1, 4000)
+// circleTable is of functions that keep rbp.
+func circleTable() *dwarfcfa.Table {
 	row := dwarfcfa.Row{CFA: dwarfcfa.CFARule{Kind: dwarfcfa.CFARegOffset, Reg: abi.RBP, Offset: 16}}
 	for reg := range row.Regs {
 		row.Regs[reg].Kind = dwarfcfa.RuleUndefined
@@ -153,7 +150,15 @@ func TestCircle(t *testing.T) {
 	row.Regs[abi.RSP].Kind = dwarfcfa.RuleValOffset
 	row.Regs[abi.RBP] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -16}
 	row.Regs[abi.RIP] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -8}
-	g.use(t, &dwarfcfa.Table{Ranges: []dwarfcfa.Range{{Start: 0x1000, End: 0x2000}}, Rows: []dwarfcfa.Row{row}, Exprs: make([]dwarfcfa.Expr, 1)})
+	return &dwarfcfa.Table{Ranges: []dwarfcfa.Range{{Start: 0x1000, End: 0x2000}}, Rows: []dwarfcfa.Row{row}, Exprs: make([]dwarfcfa.Expr, 1)}
+}
+
+// TestCircle: stacks that lead in a circle end at the limits.
+func TestCircle(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	g := newRig(t, 1, 4000)
+	g.use(t, circleTable())
 	for i, word := range []uint64{g.base + 0x100, g.code + 0x10} { // rbp leads to itself
 		binary.LittleEndian.PutUint64(g.arena[0x100+8*i:], word)
 	}

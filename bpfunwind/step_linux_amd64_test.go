@@ -48,6 +48,7 @@ type rig struct {
 	empty    *Object // without rows, of the mappings between low and high but for the table's
 	low      uint64
 	high     uint64
+	fate     int
 	busy     int    // walks that are in progress
 	outside  bool   // a step read other memory than the arena
 	began    uint64 // the walk, ns of CLOCK_MONOTONIC
@@ -57,6 +58,13 @@ type rig struct {
 	stats    Stats         // that the program should have counted
 	kinds    [numKinds]int // of records with which steps were taken
 }
+
+// What befalls a walk.
+const (
+	fateForeign  = 1 // the thread runs 32-bit code
+	fateRemapped = 2 // the process gets other regions
+	fateLate     = 3 // Options.MaxTime is over
+)
 
 const (
 	arenaPages = 16
@@ -84,10 +92,10 @@ func newRig(t *testing.T, seed uint64, frames int) *rig {
 	require.NoError(t, g.load(g.program()))
 	t.Cleanup(func() { g.run.Close() })
 
-	// The thread stays on the last CPU, so that the program's arithmetic with its number counts.
+	// The thread stays on the first or on the last CPU: the program reckons with its number.
 	var before, last unix.CPUSet
 	require.NoError(t, unix.SchedGetaffinity(0, &before))
-	last.Set(runtime.NumCPU() - 1)
+	last.Set((runtime.NumCPU() - 1) * int(seed%2))
 	require.NoError(t, unix.SchedSetaffinity(0, &last))
 	t.Cleanup(func() { unix.SchedSetaffinity(0, &before) })
 	area, err := unix.Mmap(-1, 0, 2*guard+arenaPages*4096, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
@@ -113,8 +121,16 @@ func (g *rig) program() asm.Instructions {
 			p.add(load(asm.R1, asm.R0, 8*reg, asm.DWord), store(asm.R8, int(slot), asm.R1, asm.DWord))
 		}
 		p.add(load(asm.R1, asm.R0, 8*abi.NumRegs, asm.DWord), store(asm.R8, stateExact, asm.R1, asm.Word))
-		p.add(load(asm.R1, asm.R0, 8*abi.NumRegs+8, asm.DWord), store(asm.R8, stateHeader+headerKernel, asm.R1, asm.Word),
-			store(asm.R8, stateHeader+headerCount, asm.R1, asm.Word))
+		p.add(load(asm.R1, asm.R0, 8*abi.NumRegs+8, asm.Word), load(asm.R2, asm.R0, 8*abi.NumRegs+12, asm.Word),
+			asm.JEq.Imm(asm.R2, fateForeign, "foreign"), asm.JEq.Imm(asm.R1, 0, "ownframes"),
+			store(asm.R8, stateHeader+headerKernel, asm.R1, asm.Word), store(asm.R8, stateHeader+headerCount, asm.R1, asm.Word))
+		p.label("ownframes")
+		p.add(asm.JNE.Imm(asm.R2, fateLate, "intime"), asm.Mov.Imm(asm.R1, 0), store(asm.R8, stateDeadline, asm.R1, asm.DWord))
+		p.label("intime")
+		p.add(asm.JNE.Imm(asm.R2, fateRemapped, "hooked"), move(asm.R1, asm.R7), asm.RSh.Imm(asm.R1, 32))
+		p.lookup(p.maps.processes.FD(), asm.R1, "hooked")
+		p.add(load(asm.R1, asm.R0, viewGeneration, asm.Word), asm.Add.Imm(asm.R1, 1), store(asm.R0, viewGeneration, asm.R1, asm.Word))
+		p.label("hooked")
 	}
 	return p.emit()
 }
@@ -283,11 +299,23 @@ func (g *rig) walk() error {
 	}
 	binary.LittleEndian.PutUint64(g.input[8*abi.NumRegs:], uint64(regs.Exact))
 	kernel := g.IntN(4) * g.IntN(2) * g.IntN(maxKernel/3)
-	binary.LittleEndian.PutUint64(g.input[8*abi.NumRegs+8:], uint64(kernel))
+	g.fate = max(0, g.IntN(40)-37)
+	binary.LittleEndian.PutUint32(g.input[8*abi.NumRegs+8:], uint32(kernel))
+	binary.LittleEndian.PutUint32(g.input[8*abi.NumRegs+12:], uint32(g.fate))
+	if g.fate == fateForeign {
+		kernel = 0 // they are not told of
+	}
+	defer g.u.use(uint32(os.Getpid()), g.u.processes[uint32(os.Getpid())]) // whatever the walk did to it
 	g.busy = max(0, g.IntN(40)-35)
 	for i := range g.busy { // of each CPU
 		for cpu := range g.u.maps.cpus {
 			binary.LittleEndian.PutUint64(g.states[(cpu*maxSlots+i)*stateLen(g.frames)+stateBusy:], 1)
+		}
+	}
+	for i := range g.u.maps.cpus * maxSlots { // what walks before have left
+		rest := g.states[i*stateLen(g.frames)+stateHeader:][:headerSize]
+		for at := range rest {
+			rest[at] = byte(g.IntN(3))
 		}
 	}
 	defer func() {
@@ -341,6 +369,12 @@ func (g *rig) compare(regs *abi.Regs, s *Sample, kernel int) error {
 		int(s.CPU) >= g.u.maps.cpus || s.Time < g.began || s.Time > monotonic() ||
 		len(s.User) > g.frames || len(s.Kernel) != kernel {
 		return fmt.Errorf("sample %+v", s)
+	}
+	if g.fate != 0 || s.Outcome == Foreign || s.Outcome == Remapped {
+		if want := [...]Outcome{fateForeign: Foreign, fateRemapped: Remapped}[g.fate]; s.Outcome != want || g.fate == fateForeign && len(s.User) > 0 {
+			return fmt.Errorf("want %v", want)
+		}
+		return nil
 	}
 	stale, kept := false, false
 	for i, pc := range s.User {
