@@ -138,6 +138,7 @@ var noHarm = []*regexp.Regexp{
 	regexp.MustCompile(`off: 5160 imm`),                   // Sample.Kept: any value but 0
 	regexp.MustCompile(`^found\d\+[0-3]\+|^frame1`),       // the second frame of a call, left to the next call
 	regexp.MustCompile(`^(ownframes|intime|hooked)\+`),    // the test's own code
+	regexp.MustCompile(`^sigfailed\+[345]\+`),             // where words go that are read only to see whether they can be
 	regexp.MustCompile(`<late>`),                          // a nanosecond more of time
 	regexp.MustCompile(`<quiet>`),                         // a quarter of the ring, a few bytes more or less
 }
