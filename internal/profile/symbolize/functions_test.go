@@ -46,3 +46,14 @@ func TestSettledFunctions(t *testing.T) {
 	_, ok = n.functionsOf(o).find(hidden.end)
 	assert.False(t, ok)
 }
+
+// TestNameless: what is below main is not worth a line, a program without names is.
+func TestNameless(t *testing.T) {
+	objects := unwind.NewObjects(unwind.Options{})
+	low, program := objects.Object("/bin/sh", nil), objects.Object("/bin/cat", nil)
+	counts := map[*unwind.Object]Hits{low: {All: 20, Unnamed: 10}, program: {All: 60}}
+	assert.Empty(t, Nameless(counts))
+	counts[program] = Hits{All: 60, Unnamed: 30}
+	require.Len(t, Nameless(counts), 1)
+	assert.Contains(t, Nameless(counts)[0], "/bin/cat has no names for 50 % of its frames")
+}
