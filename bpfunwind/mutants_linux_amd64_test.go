@@ -1,6 +1,7 @@
 package bpfunwind
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -150,14 +151,16 @@ func (g *rig) endsElsewhere(t *testing.T) bool {
 	}
 	clear(g.states)
 	g.use(t, circleTable())
-	at := g.base + 64
-	binary.LittleEndian.PutUint64(g.arena[64:], at)
-	binary.LittleEndian.PutUint64(g.arena[72:], g.code+8)
-	clear(g.input[:8*(abi.NumRegs+2)])
-	binary.LittleEndian.PutUint64(g.input[8*abi.RBP:], at)
-	binary.LittleEndian.PutUint64(g.input[8*abi.RSP:], at)
-	binary.LittleEndian.PutUint64(g.input[8*abi.RIP:], g.code+8)
-	binary.LittleEndian.PutUint64(g.input[8*abi.NumRegs:], 1)
+	circle := func() {
+		at := g.base + 64
+		binary.LittleEndian.PutUint64(g.arena[64:], at)
+		binary.LittleEndian.PutUint64(g.arena[72:], g.code+8)
+		clear(g.input[:8*(abi.NumRegs+2)])
+		binary.LittleEndian.PutUint64(g.input[8*abi.RBP:], at)
+		binary.LittleEndian.PutUint64(g.input[8*abi.RSP:], at)
+		binary.LittleEndian.PutUint64(g.input[8*abi.RIP:], g.code+8)
+		binary.LittleEndian.PutUint64(g.input[8*abi.NumRegs:], 1)
+	}
 	run := func(fate int) {
 		binary.LittleEndian.PutUint32(g.input[8*abi.NumRegs+12:], uint32(fate))
 		_, err := g.run.Run(&ebpf.RunOptions{})
@@ -168,6 +171,10 @@ func (g *rig) endsElsewhere(t *testing.T) bool {
 		n, _ := unix.Poll(poll, 0)
 		return n > 0
 	}
+	if g.saves(t) != nil {
+		return true
+	}
+	circle()
 	for fate, want := range map[int]struct {
 		Outcome
 		frames int
@@ -182,6 +189,7 @@ func (g *rig) endsElsewhere(t *testing.T) bool {
 			return true
 		}
 	}
+	clear(g.states)
 	const runs = 1600 // of 872 bytes, into 1 MB
 	early := false
 	for i := range runs {
@@ -218,9 +226,56 @@ func (g *rig) differs(t *testing.T, real []*dwarfcfa.Table, walks int) bool {
 	return stats != g.stats
 }
 
+// saves walks 100 frames that all save each register: both frames of a call are compared.
+func (g *rig) saves(t *testing.T) (verdict error) {
+	const size = 72
+	row := dwarfcfa.Row{CFA: dwarfcfa.CFARule{Kind: dwarfcfa.CFARegOffset, Reg: abi.RSP, Offset: size}}
+	for reg := range row.Regs {
+		row.Regs[reg].Kind = dwarfcfa.RuleUndefined
+	}
+	for i, reg := range saved {
+		row.Regs[reg] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -16 - 8*int64(i)}
+	}
+	row.Regs[abi.RSP].Kind = dwarfcfa.RuleValOffset
+	row.Regs[abi.RIP] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -8}
+	before := circleTable()
+	before.Rows = []dwarfcfa.Row{row}
+	g.use(t, before)
+	defer g.use(t, circleTable())
+	g.fill()
+	for frame := 1; frame <= g.frames; frame++ {
+		binary.LittleEndian.PutUint64(g.arena[size*frame-8:], g.code+8)
+	}
+	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
+	for reg := range regs.Reg {
+		regs.Reg[reg] = g.base + uint64(reg)
+	}
+	regs.Reg[abi.RSP], regs.Reg[abi.RIP] = g.base, g.code+8
+	for reg, v := range regs.Reg {
+		binary.LittleEndian.PutUint64(g.input[8*reg:], v)
+	}
+	binary.LittleEndian.PutUint32(g.input[8*abi.NumRegs+12:], 0)
+	g.fate, g.busy, g.began = 0, 0, monotonic()
+	_, err := g.run.Run(&ebpf.RunOptions{})
+	require.NoError(t, err)
+	number := 0
+	err = g.u.Read(0, func(s *Sample) {
+		number++
+		if verdict = g.compare(&regs, s, 0); verdict == nil && len(s.User) != g.frames {
+			verdict = fmt.Errorf("%d frames", len(s.User))
+		}
+	})
+	if err == nil && number != 1 {
+		err = fmt.Errorf("%d samples", number)
+	}
+	return cmp.Or(verdict, err)
+}
+
 // TestEndsElsewhere: the program itself does none of what a mutant would be found by.
 func TestEndsElsewhere(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	assert.False(t, newRig(t, 11, 100).endsElsewhere(t))
+	g := newRig(t, 11, 100)
+	require.NoError(t, g.saves(t))
+	assert.False(t, g.endsElsewhere(t))
 }
