@@ -309,6 +309,9 @@ func TestInKernelReleased(t *testing.T) {
 	assert.Len(t, k.objects, 1, "the process has it")
 	tr.drop(pid)
 	k.release(first)
+	assert.Len(t, k.objects, 1, "another process may soon have it")
+	k.tidied = time.Time{}
+	k.release(first)
 	assert.Empty(t, k.objects)
 }
 

@@ -21,7 +21,9 @@ type tables struct {
 	making bool
 	spent  time.Duration // making tables
 	begun  time.Time
+	tidied time.Time     // when tables that no stack has met were last released
 	read   time.Duration // looking for tables in the cache, in this round
+	looked time.Duration // the same, in all
 }
 
 // inTables is what is known of an object's tables.
@@ -55,7 +57,7 @@ func (k *inKernel) tablesOf(o *unwind.Object) (in *bpfunwind.Object, ok bool) {
 	t := &k.tables
 	known := t.objects[o]
 	if known == nil {
-		if t.read > readTime {
+		if t.read > readTime || t.looked > leastMaking+time.Since(t.begun)/makingParts {
 			return nil, false
 		}
 		begin := time.Now()
@@ -66,6 +68,7 @@ func (k *inKernel) tablesOf(o *unwind.Object) (in *bpfunwind.Object, ok bool) {
 			known.queued = true
 		}
 		t.read += time.Since(begin)
+		t.looked += time.Since(begin)
 	}
 	if !known.queued && o.Needed() { // a walk of a copy has met it
 		known.queued = true
@@ -104,17 +107,21 @@ func (t *tables) take(u *bpfunwind.Unwinder) (fresh bool) {
 	return fresh
 }
 
-// release forgets objects, and the tables of those that no stack has met.
+// release forgets objects, and from time to time the tables of those that no stack has met.
 func (k *inKernel) release(are func(*unwind.Object) bool) {
 	k.copies.release(are)
 	t := &k.tables
+	tidy := time.Since(t.tidied) > idleTime
+	if tidy {
+		t.tidied = time.Now()
+	}
 	remove := func(o *bpfunwind.Object) bool { return o == nil || k.unwinder.RemoveObject(o) == nil }
 	for o, known := range t.objects {
 		switch {
 		case are(o) && !remove(known.Object):
 			t.leaving = append(t.leaving, known.Object)
 		case are(o):
-		case o.Needed() || !remove(known.Object):
+		case !tidy || o.Needed() || !remove(known.Object):
 			continue
 		}
 		delete(t.objects, o)
