@@ -125,7 +125,7 @@ func (g *rig) program() asm.Instructions {
 			asm.JEq.Imm(asm.R2, fateForeign, "foreign"), asm.JEq.Imm(asm.R1, 0, "ownframes"),
 			store(asm.R8, stateHeader+headerKernel, asm.R1, asm.Word), store(asm.R8, stateHeader+headerCount, asm.R1, asm.Word))
 		p.label("ownframes")
-		p.add(asm.JNE.Imm(asm.R2, fateLate, "intime"), asm.Mov.Imm(asm.R1, 0), store(asm.R8, stateDeadline, asm.R1, asm.DWord))
+		p.add(asm.JNE.Imm(asm.R2, fateLate, "intime"), asm.Mov.Imm(asm.R1, 1), store(asm.R8, stateDeadline, asm.R1, asm.DWord))
 		p.label("intime")
 		p.add(asm.JNE.Imm(asm.R2, fateRemapped, "hooked"), move(asm.R1, asm.R7), asm.RSh.Imm(asm.R1, 32))
 		p.lookup(p.maps.processes.FD(), asm.R1, "hooked")
