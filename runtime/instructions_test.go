@@ -29,11 +29,11 @@ func TestInstructions(t *testing.T) {
 	shallow, deep, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	few, many := walksOf(t, shallow), walksOf(t, deep)
 	for name, most := range map[string]cost{
-		"ehu_backtrace":     {walk: 350, frame: 36},
-		"recorder":          {walk: 370, frame: 36},
-		"backtrace":         {walk: 425, frame: 36},
-		"unw_backtrace":     {walk: 415, frame: 36},
-		"_Unwind_Backtrace": {walk: 475, frame: 90},
+		"ehu_backtrace":     {walk: 265, frame: 26},
+		"recorder":          {walk: 285, frame: 26},
+		"backtrace":         {walk: 340, frame: 26},
+		"unw_backtrace":     {walk: 330, frame: 26},
+		"_Unwind_Backtrace": {walk: 350, frame: 78},
 		"cursor":            {walk: 860, frame: 75},
 	} {
 		a, b := few[name], many[name]

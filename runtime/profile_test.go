@@ -40,7 +40,7 @@ func TestProfilesOfWalks(t *testing.T) {
 		for line := range strings.Lines(string(b)) {
 			if strings.Contains(line, "eh_elf") {
 				in++
-				assert.Contains(t, line, "main;"+strings.Repeat("walks;", 21)+"ehu_backtrace;", name)
+				assert.Contains(t, line, "main;"+strings.Repeat("walks;", 21)+"ehu_backtrace_from;", name)
 			}
 		}
 		assert.Positive(t, in, "%s:\n%s", name, b)

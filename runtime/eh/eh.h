@@ -133,7 +133,7 @@ typedef ehx_reason ehx_stop(int version, int actions, uint64_t class, struct ehx
 /* abi.md, section 6. */
 enum ehx_kind { KIND_SKIP, KIND_CLEANUP, KIND_ACTION, KIND_ACTION_CLEANUP, KIND_HAND_OVER, KIND_ASK, KIND_ARGS = 8 /* with one of these: see pad */ };
 
-enum ehx_base { BASE_RSP, BASE_RBP, BASE_WALK };
+enum { BASE_WALK = BASE_RBP + 1 };
 
 /*
  * A return address, or with exact another pc: the effect of an exception in its frame, and the step to

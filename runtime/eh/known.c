@@ -9,78 +9,18 @@ uint64_t ehx_slot_mask_ = KNOWN_FEW - 1;
 
 __thread uint32_t ehx_seed_;
 
-/* ------------------------------------------------------------------------------- plain steps */
-
-/*
- * To find out whether the step from a pc is a plain one, take it in a made-up frame whose memory is read through a
- * callback: each word encodes its address, and so shows where a register came from. Take it twice, with different
- * registers, to be certain.
- */
-static const uint64_t word_mark[2] = {0x5a5a000000000000, 0x2b2b000000000000};
-
-static int marked_word(void *arg, uint64_t address, uint64_t *word)
-{
-    *word = *(const uint64_t *)arg ^ address;
-    return 0;
-}
-
-static const uint8_t regs_kept[] = {EH_ELF_RBP, EH_ELF_RBX, EH_ELF_R12, EH_ELF_R13, EH_ELF_R14, EH_ELF_R15};
-enum {
-    NUM_KEPT = sizeof regs_kept,
-    KEPT_MASK = 1 << EH_ELF_RBP | 1 << EH_ELF_RBX | 1 << EH_ELF_R12 | 1 << EH_ELF_R13 | 1 << EH_ELF_R14 | 1 << EH_ELF_R15,
-    FRAME_MASK = KEPT_MASK | 1 << EH_ELF_RSP | 1 << EH_ELF_RIP
-};
-
-struct plain {
-    int32_t cfa;
-    uint8_t base, at[NUM_KEPT];
-};
-
-/* try_step reports whether the step from made-up frame i is a plain one. */
-static bool try_step(const struct ehu_object *o, uint64_t pc, bool exact, int i, struct plain *p)
-{
-    eh_elf_regs_t r = {.valid = FRAME_MASK, .exact = exact};
-    uint64_t mark = word_mark[i], rsp = i ? 0x7600000000 : 0x1200000000, rbp = i ? 0x340000000000 : 0x2100000000000;
-    for (int k = 0; k < NUM_KEPT; k++)
-        r.reg[regs_kept[k]] = 0x1111000000000001 * (uint64_t)(k + 2 + i);
-    r.reg[EH_ELF_RSP] = rsp;
-    r.reg[EH_ELF_RBP] = rbp;
-    r.reg[EH_ELF_RIP] = pc;
-    eh_elf_regs_t before = r;
-    eh_elf_memory_t m = {.read = marked_word, .arg = &mark};
-    if (o->walk(&r, &m, o->bias, NULL, 1) != 1 || r.exact || (r.valid & FRAME_MASK) != FRAME_MASK)
-        return false;
-    uint64_t cfa = r.reg[EH_ELF_RSP];
-    int64_t by_rsp = (int64_t)(cfa - rsp), by_rbp = (int64_t)(cfa - rbp);
-    if (by_rsp > 0 && by_rsp < 1 << 30)
-        *p = (struct plain){.base = BASE_RSP, .cfa = (int32_t)by_rsp};
-    else if (by_rbp > -(1 << 30) && by_rbp < 1 << 30)
-        *p = (struct plain){.base = BASE_RBP, .cfa = (int32_t)by_rbp};
-    else
-        return false;
-    if (r.reg[EH_ELF_RIP] != (mark ^ (cfa - 8)))
-        return false;
-    for (int k = 0; k < NUM_KEPT; k++) {
-        uint64_t now = r.reg[regs_kept[k]], below = cfa - (now ^ mark);
-        if (now == before.reg[regs_kept[k]])
-            continue;
-        if (below % 8 != 0 || below / 8 < 2 || below / 8 > 255)
-            return false;
-        p->at[k] = (uint8_t)(below / 8);
-    }
-    return true;
-}
+/* ------------------------------------------------------------------------------- learning a step */
 
 static void learn_step(struct ehx_what *is, const struct ehu_object *o, uint64_t pc, bool exact)
 {
-    struct plain p = {0}, again = {0};
-    if (!try_step(o, pc, exact, 0, &p) || !try_step(o, pc, exact, 1, &again) || memcmp(&p, &again, sizeof p) != 0)
+    struct ehu_plain p;
+    if (!ehu_plain_step_(o, pc, exact, &p))
         return;
     is->step.base = p.base;
     is->step.cfa = p.cfa;
-    is->step.rbp = p.at[0];
-    is->step.rbx = p.at[1];
-    memcpy(is->step.others, p.at + 2, sizeof is->step.others);
+    is->step.rbp = p.rbp;
+    is->step.rbx = p.rbx;
+    memcpy(is->step.others, p.others, sizeof is->step.others);
 }
 
 /* ------------------------------------------------------------------------------- other steps */
@@ -115,17 +55,6 @@ int ehx_walk_(struct ehx_frame *f, bool *exact)
 }
 
 /* ------------------------------------------------------------------------------- learning */
-
-/* row_at returns EH_ELF_OK, or why there is no step from the pc: without a row an exception
-   finds the end of the stack. */
-static int row_at(const struct ehu_object *o, uint64_t pc, bool exact)
-{
-    uint64_t mark = word_mark[0];
-    eh_elf_regs_t r = {.valid = FRAME_MASK, .exact = exact};
-    eh_elf_memory_t m = {.read = marked_word, .arg = &mark};
-    r.reg[EH_ELF_RIP] = pc;
-    return o->walk(&r, &m, o->bias, NULL, 1) == 1 ? EH_ELF_OK : r.status;
-}
 
 /* has_table reports whether libgcc finds the object's rows: by PT_GNU_EH_FRAME, or because they are registered. */
 static bool has_table(uint64_t pc)
@@ -178,7 +107,7 @@ __attribute__((noinline, cold)) void ehx_learn_(struct ehx_what *is, uint64_t pc
     const struct ehu_object *o = reading.table ? ehu_find_(reading.table, pc - !exact) : NULL;
     if (o && o->walk && o->exceptions) {
         ehx_site_(reading.table, o, pc - !exact, is);
-        int status = row_at(o, pc, exact);
+        int status = ehu_row_(o, pc, exact);
         if (status == EH_ELF_NO_INFO || status == EH_ELF_NOT_COMPILED || !has_table(pc - !exact))
             is->step.kind = KIND_HAND_OVER;
         else

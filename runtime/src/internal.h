@@ -154,6 +154,7 @@ struct ehu_table {
     struct ehu_object *object;
     uint32_t cache[CACHED_PAGES]; /* chain.S: the object of a page of code, as its distance from the first one */
     struct ehu_file *file; /* of each; ino is 0 if there is none */
+    uint64_t generation; /* no other table of the process ever has the same */
     /* The rest is used by the refresher only. */
     size_t size; /* bytes of the memory that holds this and all it points to */
     struct ehu_loaded *loaded;
@@ -228,6 +229,7 @@ struct ehu_slot {
     _Alignas(64) _Atomic uint64_t own[NUM_COLUMNS];   /* the same, for the thread that owns the slot; includes walks that left */
     _Atomic uint64_t left[NUM_COLUMNS];               /* how many left */
     _Atomic uint64_t owner;                           /* its thread pointer; 0: none yet */
+    uint8_t idle;                                     /* its next walks that go without ehu_recall_ */
 };
 extern struct ehu_slot ehu_slots_[NUM_SLOTS];
 
@@ -255,7 +257,7 @@ static inline uint64_t ehu_thread_pointer_(void)
 struct ehu_reading {
     const struct ehu_table *table; /* null before ehu_init */
     _Atomic uint64_t *count;
-    uint64_t owner; /* the thread that owns the slot; 0: none */
+    struct ehu_slot *own; /* the slot, if the thread owns it */
 };
 
 /*
@@ -282,7 +284,7 @@ static inline struct ehu_reading ehu_enter_(uint64_t walks)
         _Atomic uint64_t *count = &counts[current % NUM_COLUMNS];
         atomic_fetch_add(count, 1 + walks);
         if (atomic_load(&ehu_current_) == current)
-            return (struct ehu_reading){ehu_table_of_(current), count, own ? thread : 0};
+            return (struct ehu_reading){ehu_table_of_(current), count, own ? s : NULL};
         atomic_fetch_sub(count, 1 + walks);
     }
 }
@@ -295,7 +297,7 @@ static inline struct ehu_reading ehu_enter_(uint64_t walks)
 static inline void ehu_leave_(struct ehu_reading r)
 {
     _Atomic uint64_t *left = r.count + offsetof(struct ehu_slot, left) / sizeof *r.count - offsetof(struct ehu_slot, own) / sizeof *r.count;
-    if (r.owner && r.owner == ehu_thread_pointer_())
+    if (r.own && atomic_load_explicit(&r.own->owner, memory_order_relaxed) == ehu_thread_pointer_())
 #ifdef __SANITIZE_THREAD__ /* which does not see the instruction */
         atomic_fetch_add_explicit(left, 1, memory_order_release);
 #else
@@ -396,13 +398,27 @@ __attribute__((format(printf, 1, 2))) void ehu_say_(const char *format, ...);
 size_t ehu_chain_(eh_elf_regs_t *regs, const eh_elf_memory_t *mem, const struct ehu_object *o, uint64_t *pcs, size_t max,
                   const struct ehu_table *t);
 
-/* ----------------------------------------------------------------------- norow.c, ownrow.c, walk.c, step.c */
+/* ----------------------------------------------------------------------- plain.c, recall.c, norow.c, ownrow.c, walk.c, step.c */
 
 /* The registers that functions may change. */
 enum {
     CALLER_SAVED = 1 << EH_ELF_RAX | 1 << EH_ELF_RDX | 1 << EH_ELF_RCX | 1 << EH_ELF_RSI | 1 << EH_ELF_RDI | 1 << EH_ELF_R8 |
                    1 << EH_ELF_R9 | 1 << EH_ELF_R10 | 1 << EH_ELF_R11
 };
+
+enum { FRAME_MASK = 1 << EH_ELF_RBX | 1 << EH_ELF_RBP | 1 << EH_ELF_RSP | 0xf << EH_ELF_R12 | 1 << EH_ELF_RIP }; /* what save.h saves */
+
+/* A plain step: the CFA is rsp or rbp plus an offset, the return address is below the CFA, and registers are unchanged or below that. */
+enum { BASE_RSP, BASE_RBP };
+struct ehu_plain {
+    int32_t cfa;
+    uint8_t base;
+    uint8_t rbp, rbx;  /* words below the CFA where the register is saved; 0: it is the same */
+    uint8_t others[4]; /* r12 to r15 */
+};
+/* ehu_plain_step_ reports whether the step from a pc is plain; ehu_row_ returns EH_ELF_OK, or why there is none. */
+bool ehu_plain_step_(const struct ehu_object *o, uint64_t pc, bool exact, struct ehu_plain *p);
+int ehu_row_(const struct ehu_object *o, uint64_t pc, bool exact);
 
 /*
  * ehu_own_row_ takes a step from the code of an eh_elf, which is mapped from o->bias to o->high; mapped: and stays so during the walk. It returns 1; or it
@@ -411,6 +427,11 @@ enum {
 size_t ehu_own_row_(struct ehu_walk *c, const struct ehu_object *o, bool mapped);
 /* ehu_eh_elf_of_ returns where the eh_elf begins whose code, with pc, a mapping is, or 0 if it is of something else. */
 uint64_t ehu_eh_elf_of_(const struct ehu_mapping *m, uint64_t pc);
+/*
+ * ehu_recall_ takes up to max steps from *start by rows that the thread remembers, which owns a slot, and returns their number. After a step, *regs has
+ * rsp, rbp and the pc, and the status is EH_ELF_OUTERMOST if the last frame's row says so.
+ */
+size_t ehu_recall_(const struct ehu_table *t, struct ehu_slot *own, const eh_elf_regs_t *start, eh_elf_regs_t *regs, uint64_t *pcs, size_t max);
 size_t ehu_without_row_(struct ehu_walk *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc);
 bool ehu_is_code_(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc);
 size_t ehu_run_one_(struct ehu_walk *c, const struct ehu_table *t);

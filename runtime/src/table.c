@@ -411,6 +411,8 @@ static int refresh(void)
         free_table(t);
         return NOT_ASKED;
     }
+    static uint64_t generations;
+    t->generation = ++generations;
     t->column = choose_column(old);
     atomic_store(&ehu_current_, (uintptr_t)t + t->column);
     atomic_store(&table_loads, t->adds + t->subs);

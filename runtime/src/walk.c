@@ -244,15 +244,26 @@ size_t ehu_run_one_(struct ehu_walk *c, const struct ehu_table *t)
     return k;
 }
 
+/* astray ends a walk whose last step led to no code, which is not counted. */
+__attribute__((noinline)) static size_t astray(struct ehu_walk *c, const uint64_t *pcs, size_t n)
+{
+    /* libc's eh_elf does not stop at the start of a context that began in libc */
+    bool outermost = c->regs.reg[EH_ELF_RIP] == 0 || (n > 1 && pcs[n - 2] == ehu_context_start_);
+    c->flags |= outermost ? EHU_NOT_BY_TABLE : 0;
+    c->regs.status = outermost ? EH_ELF_OUTERMOST : EHU_NO_OBJECT;
+    return n - 1;
+}
+
 /*
- * run takes up to max steps, as many as possible with each call of an eh_elf. The
+ * go_on goes on after n steps and takes up to max in all, as many as possible with each call of an eh_elf. The
  * status is the reason why it stopped, or 0 if it took all. A call of it would take 25 instructions of each walk.
  */
-__attribute__((always_inline)) static inline size_t run(struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
+__attribute__((always_inline)) static inline size_t go_on(struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs, size_t n, size_t max)
 {
     struct ehu_object code;
     const struct ehu_object *o = object_at(c, t, pc_of(&c->regs), &code);
-    size_t n = 0;
+    if (!o && n > 0)
+        return astray(c, pcs, n);
     while (n < max) {
         if (is_context_start(c)) {
             c->flags |= EHU_NOT_BY_TABLE;
@@ -271,18 +282,15 @@ __attribute__((always_inline)) static inline size_t run(struct ehu_walk *c, cons
         if (c->regs.status == EH_ELF_OUTERMOST) /* by a row of an object */
             return n;
         o = object_at(c, t, pc_of(&c->regs), &code);
-        if (!o) {
-            /* libc's eh_elf does not stop at the start of a context that began in libc */
-            bool outermost = c->regs.reg[EH_ELF_RIP] == 0 || (n > 1 && pcs[n - 2] == ehu_context_start_);
-            c->flags |= outermost ? EHU_NOT_BY_TABLE : 0;
-            c->regs.status = outermost ? EH_ELF_OUTERMOST : EHU_NO_OBJECT;
-            return n - 1;
-        }
+        if (!o)
+            return astray(c, pcs, n);
         raise_floor(c);
     }
     c->regs.status = EH_ELF_OK;
     return n;
 }
+
+static size_t run(struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs, size_t max) { return go_on(c, t, pcs, 0, max); }
 
 /* copy copies registers, a caller's in the words in which save.h has just written them: a load across two stores waits for both. */
 static inline void copy(eh_elf_regs_t *to, const eh_elf_regs_t *from)
@@ -350,16 +358,24 @@ __attribute__((always_inline)) static inline size_t walk(struct ehu_walk *c, con
     struct ehu_reading reading = ehu_enter_(ONE_WALK);
     const struct ehu_table *t = reading.table;
     size_t k = 0;
-    copy(&c->regs, start);
-    begin(c, flags);
-    if (t) {
-        k = run(c, t, pcs, max);
+    c->flags = flags;
+    if (t && reading.own) {
+        if (reading.own->idle > 0)
+            reading.own->idle--; /* a handler may do so meanwhile, too, which does not matter */
+        else
+            k = ehu_recall_(t, reading.own, start, &c->regs, pcs, max);
+    }
+    if (k == 0)
+        copy(&c->regs, start);
+    if (!t) {
+        c->regs.status = EH_ELF_NO_INFO;
+    } else if (k == 0 || c->regs.status != EH_ELF_OUTERMOST) {
+        begin(c, flags);
+        k = go_on(c, t, pcs, k, max);
         if (to_end)
             k = on(run, c, t, k);
         if (c->regs.status == EH_ELF_BAD_REGISTER || c->regs.status == EHU_NOT_RISING)
             k = again(c, t, start, pcs, max, to_end);
-    } else {
-        c->regs.status = EH_ELF_NO_INFO;
     }
     ehu_leave_(reading);
     if (c->regs.status != EH_ELF_OUTERMOST)

@@ -12,6 +12,7 @@
 #include <sys/ucontext.h>
 
 #include "../context.c"
+#include "../../src/plain.c"
 #include "../known.c"
 #include "../paths.c"
 

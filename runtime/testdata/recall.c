@@ -1,0 +1,377 @@
+/*
+ * Walks by remembered rows compared with those of a cursor, which remembers nothing: recall SECONDS SEED PLUGIN-A PLUGIN-B. The plugins' functions have the
+ * same addresses, if loaded in turn, and frames of different size. Link with --wrap=ehu_recall_.
+ */
+#include <alloca.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../src/internal.h"
+
+enum { MOST = 200, SIGNAL = 40, THREADS = 3, SHAPES = 12 };
+static _Atomic unsigned long walks, recalled, wrong, handled;
+static volatile bool over;
+static const char *plugin[2];
+static __thread uint64_t state;
+static __thread sigjmp_buf *way_out;
+static volatile int sink;
+
+size_t __real_ehu_recall_(const struct ehu_table *, struct ehu_slot *, const eh_elf_regs_t *, eh_elf_regs_t *, uint64_t *, size_t);
+size_t __wrap_ehu_recall_(const struct ehu_table *t, struct ehu_slot *own, const eh_elf_regs_t *start, eh_elf_regs_t *regs, uint64_t *pcs, size_t max)
+{
+    size_t n = __real_ehu_recall_(t, own, start, regs, pcs, max);
+    recalled += n;
+    return n;
+}
+
+static uint64_t random_word(void) /* xorshift64* */
+{
+    state ^= state >> 12;
+    state ^= state << 25;
+    state ^= state >> 27;
+    return state * 0x2545f4914f6cdd1d;
+}
+
+static void tell(const char *what, void *const *got, size_t n, void *const *want, size_t m)
+{
+    if (wrong++ >= 5)
+        return;
+    printf("%s: %zu frames, not %zu:", what, n, m);
+    for (size_t i = 0; i < n || i < m; i++)
+        printf(" %p/%p", i < n ? got[i] : NULL, i < m ? want[i] : NULL);
+    printf("\n");
+}
+
+/* by_cursor goes on with a cursor, of whose frames it has the first. */
+static size_t by_cursor(ehu_cursor_t *c, void **pcs, size_t max)
+{
+    uint64_t pc;
+    size_t n = 1;
+    while (n < max && ehu_step(c) == 1 && ehu_get_reg(c, EH_ELF_RIP, &pc) == 0)
+        pcs[n++] = (void *)(uintptr_t)pc;
+    return n;
+}
+
+__attribute__((noinline, noclone)) static void compare(void)
+{
+    void *got[MOST], *want[MOST];
+    size_t max = random_word() % 4 ? MOST : random_word() % 40 + 1, n = 0;
+    switch (random_word() % 3) { /* not all walks begin at one place */
+    case 0: n = ehu_backtrace(got, max), sink++; break;
+    case 1: n = ehu_backtrace(got, max), sink--; break;
+    default: n = ehu_backtrace(got, max), sink ^= 1;
+    }
+    ehu_cursor_t c;
+    ehu_cursor_init(&c);
+    want[0] = got[0];
+    size_t m = by_cursor(&c, want, max);
+    walks++;
+    if (n != m || memcmp(got, want, n * sizeof *got) != 0)
+        tell("a walk", got, n, want, m);
+}
+
+static void compare_from(const ucontext_t *u)
+{
+    void *got[MOST], *want[MOST];
+    ehu_cursor_t c;
+    size_t n = ehu_backtrace_from(u, got, MOST);
+    ehu_cursor_init_from(&c, u);
+    want[0] = got[0];
+    size_t m = by_cursor(&c, want, MOST);
+    if (n != m || memcmp(got, want, n * sizeof *got) != 0)
+        tell("from a context", got, n, want, m);
+}
+
+/* ------------------------------------------------------------------------------- shapes of frames */
+
+#define SHAPE __attribute__((noinline, noclone)) static void
+static void down(int n);
+SHAPE plain(int n)
+{
+    down(n);
+    sink++;
+}
+SHAPE many(int n)
+{
+    long a = sink, b = a ^ n, c = b + sink, d = c ^ sink, e = d + n, f = e ^ sink;
+    down(n);
+    sink = (int)(a + b + c + d + e + f);
+}
+SHAPE variable(int n)
+{
+    volatile char *room = alloca(random_word() % 200 + 1);
+    room[0] = 1;
+    down(n);
+    sink = room[0];
+}
+SHAPE realigned(int n)
+{
+    _Alignas(64) volatile char room[64];
+    volatile char *more = alloca(random_word() % 100 + 1);
+    room[n] = more[0] = 1;
+    down(n);
+    sink = room[n] + more[0];
+}
+SHAPE large(int n)
+{
+    volatile char room[9000];
+    room[n] = 1;
+    down(n);
+    sink = room[n];
+}
+/* Saves rbp far below the CFA, and changes it. */
+void saves_far(int n);
+__asm__(".text\n.type saves_far, @function\nsaves_far:\n.cfi_startproc\nsub $1608, %rsp\n.cfi_adjust_cfa_offset 1608\nmov %rbp, 8(%rsp)\n"
+        ".cfi_offset rbp, -1608\nmov $7, %ebp\ncall from_far\nmov 8(%rsp), %rbp\n.cfi_restore rbp\nadd $1608, %rsp\n.cfi_adjust_cfa_offset -1608\n"
+        "ret\n.cfi_endproc\n.size saves_far, .-saves_far\n");
+void from_far(int n);
+void from_far(int n)
+{
+    down(n);
+    sink++;
+}
+SHAPE far(int n)
+{
+    volatile char *room = alloca(random_word() % 200 + 1);
+    room[0] = 1;
+    saves_far(n);
+    sink = room[0];
+}
+static void (*const shapes[SHAPES])(int) = {plain, many, variable, large, far, plain, many, variable, large, far, plain, realigned};
+
+static void down(int n)
+{
+    if (n <= 0 || random_word() % 16 == 0)
+        compare();
+    for (int i = random_word() % 16 == 0; n > 0 && i >= 0; i--)
+        shapes[random_word() % SHAPES](n - 1);
+}
+
+/* ------------------------------------------------------------------------------- what disturbs */
+
+static void handler(int s, siginfo_t *info, void *context)
+{
+    (void)s, (void)info;
+    handled++;
+    compare();
+    compare_from(context);
+    if (way_out && random_word() % 8 == 0)
+        siglongjmp(*way_out, 1);
+}
+
+static void with_plugin(int which)
+{
+    void *h = dlopen(plugin[which], RTLD_NOW);
+    void (*call)(void (*)(void)) = NULL;
+    if (h)
+        *(void **)&call = dlsym(h, "plugin_calls");
+    if (!call)
+        abort();
+    ehu_refresh();
+    call(compare);
+    call(compare);
+    dlclose(h);
+    ehu_refresh();
+}
+
+static ucontext_t caller, coroutine;
+static void in_coroutine(void)
+{
+    for (;;) {
+        compare();
+        swapcontext(&coroutine, &caller);
+    }
+}
+/* A coroutine on the thread's own stack. */
+static void in_array(void)
+{
+    char room[65536];
+    getcontext(&coroutine);
+    coroutine.uc_stack.ss_sp = room;
+    coroutine.uc_stack.ss_size = sizeof room;
+    coroutine.uc_link = NULL;
+    makecontext(&coroutine, in_coroutine, 0);
+    for (int i = 0; i < 4; i++)
+        swapcontext(&caller, &coroutine);
+}
+
+/* At each instruction of a walk, others change all that is remembered. */
+static _Thread_local volatile long instructions;
+static __attribute__((always_inline)) inline void single_step(bool on)
+{
+    if (on)
+        __asm__ volatile("sub $128, %%rsp; pushf; orq $0x100, (%%rsp); popf; add $128, %%rsp" : : : "memory", "cc");
+    else
+        __asm__ volatile("sub $128, %%rsp; pushf; andq $~0x100, (%%rsp); popf; add $128, %%rsp" : : : "memory", "cc");
+}
+static void trap(int s, siginfo_t *info, void *context)
+{
+    (void)s, (void)info;
+    compare_from(context);
+    if (random_word() % 4 == 0) /* not at each turn of a loop that waits for the table to stay */
+        with_plugin(instructions++ % 2);
+}
+__attribute__((noinline, noclone)) static void stepped(int n)
+{
+    if (n > 0) {
+        stepped(n - 1);
+        sink++;
+        return;
+    }
+    void *want[MOST], *got[MOST];
+    size_t m = 0, k = 0;
+    for (int i = 0; i < 4; i++) {
+        instructions = 0;
+        if (i == 3)
+            single_step(true);
+        k = ehu_backtrace(got, MOST);
+        if (i == 3)
+            single_step(false);
+        if (i == 0)
+            memcpy(want, got, sizeof want), m = k;
+    }
+    if (k != m || memcmp(got + 1, want + 1, (k - 1) * sizeof *got) != 0)
+        tell("a walk in steps", got, k, want, m);
+}
+
+/* Frames whose words lie elsewhere: the walk must have the first alone. */
+static void astray(const char *what, void *pc, uint64_t rsp, uint64_t rbp)
+{
+    for (int i = 0; i < 2; i++) {
+        void *got[8];
+        struct ehu_end end;
+        eh_elf_regs_t r = {.valid = FRAME_MASK};
+        r.reg[EH_ELF_RIP] = (uint64_t)(uintptr_t)pc;
+        r.reg[EH_ELF_RSP] = rsp;
+        r.reg[EH_ELF_RBP] = rbp;
+        size_t n = ehu_backtrace_end_(got, 8, &r, &end);
+        if (n != 1)
+            tell(what, got, n, got, 1);
+    }
+}
+
+static void *of_large, *of_variable;
+__attribute__((noinline, noclone)) static void note(void **to)
+{
+    void *pcs[2];
+    ehu_backtrace(pcs, 2);
+    *to = pcs[1];
+}
+__attribute__((noinline, noclone)) static void big(void)
+{
+    volatile char room[9000];
+    room[0] = 1;
+    note(&of_large);
+    sink = room[0];
+}
+__attribute__((noinline, noclone)) static void by_rbp(int n)
+{
+    volatile char *room = alloca((size_t)n);
+    room[0] = 1;
+    note(&of_variable);
+    sink = room[0];
+}
+
+/* accessible maps pages of which all but the last can be read. */
+static char *accessible(size_t size)
+{
+    char *pages = mmap(NULL, size + 4 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED || mprotect(pages, size, PROT_READ | PROT_WRITE) != 0)
+        abort();
+    return pages;
+}
+
+static void *strays(void *arg)
+{
+    uint64_t words[64] = {0}, other = (uint64_t)(uintptr_t)accessible(PAGE);
+    big();
+    by_rbp(100);
+    words[9] = (uint64_t)(uintptr_t)of_large;
+    astray("behind the stack", of_large, ehu_own_stack_.hi - 64, 0);
+    astray("downwards", of_variable, (uint64_t)(uintptr_t)&words[40], (uint64_t)(uintptr_t)&words[8]);
+    astray("on another stack", of_large, other + 1024, 0);
+    return arg;
+}
+
+/* ------------------------------------------------------------------------------- threads */
+
+static void *worker(void *seed)
+{
+    state = (uint64_t)(uintptr_t)seed * 0x9e3779b97f4a7c15 + 1;
+    struct sigevent e = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGNAL};
+    e._sigev_un._tid = (int)syscall(SYS_gettid);
+    timer_t timer;
+    struct itimerspec every = {{0, 200000}, {0, 200000}};
+    if (timer_create(CLOCK_MONOTONIC, &e, &timer) != 0 || timer_settime(timer, 0, &every, NULL) != 0)
+        abort();
+    while (!over) {
+        sigjmp_buf here;
+        way_out = random_word() % 64 == 0 ? &here : NULL;
+        if (sigsetjmp(here, 1) == 0)
+            for (int i = 0; i < 4; i++)
+                down((int)(random_word() % 40));
+        way_out = NULL;
+    }
+    timer_delete(timer);
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 5 || ehu_init() != 0)
+        return 2;
+    setvbuf(stdout, NULL, _IONBF, 0);
+    plugin[0] = argv[3];
+    plugin[1] = argv[4];
+    state = strtoull(argv[2], NULL, 10) + 1;
+    struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_RESTART};
+    sigaction(SIGNAL, &action, NULL);
+    action.sa_sigaction = trap;
+    sigaction(SIGTRAP, &action, NULL);
+    pthread_t t[THREADS];
+    pthread_attr_t a;
+    enum { SIZE = 1 << 18 };
+    pthread_attr_init(&a);
+    pthread_attr_setstack(&a, accessible(SIZE), SIZE);
+    if (pthread_create(&t[0], &a, strays, NULL) != 0 || pthread_join(t[0], NULL) != 0)
+        return 2;
+    for (int i = 0; i < 40; i++) {
+        for (int j = 0; j < 50; j++)
+            down(30);
+        in_array();
+        with_plugin(i % 2);
+    }
+    stepped(12);
+    unsigned long before = recalled;
+    for (long i = 0; i < THREADS; i++)
+        if (pthread_create(&t[i], NULL, worker, (void *)(uintptr_t)(state + (uint64_t)i)) != 0)
+            return 2;
+    for (time_t end = time(NULL) + atoi(argv[1]); time(NULL) < end;) {
+        down((int)(random_word() % 40));
+        with_plugin(random_word() % 2);
+        pid_t child = fork();
+        if (child == 0) {
+            down(20);
+            _exit(wrong != 0);
+        }
+        int status = 0;
+        if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+            wrong++;
+        usleep(1000);
+    }
+    over = true;
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(t[i], NULL);
+    printf("%lu walks, %lu in handlers, %lu and %lu frames recalled, %lu wrong\n", walks, handled, before, recalled - before, wrong);
+    return wrong != 0;
+}
