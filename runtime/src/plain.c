@@ -4,8 +4,8 @@
 #include "internal.h"
 
 /*
- * The memory of a made-up frame is read through a callback. Each word encodes its address, and so shows where a register came from.
- * Two frames with different registers, words and alignment tell steps that only look plain.
+ * The memory of a made-up frame is read through a callback. Each word encodes its address, and so shows where a
+ * register came from. Two frames with different registers, words and alignment tell steps that only look plain.
  */
 static const uint64_t word_mark[2] = {0x5a5a000000000000, 0x2b2b000000000000};
 

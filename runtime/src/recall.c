@@ -1,7 +1,8 @@
 /*
- * Walks by rows that the thread remembers. The rows of return addresses are learnt from eh_elfs, as far as they are plain, and
- * lie in the order in which walks met them. So the processor knows the next row before it has loaded the return address, and
- * a frame takes a few instructions. PROOF.md has the conditions under which such a walk finds what the eh_elfs find.
+ * Walks by rows that the thread remembers. The rows of return addresses are learnt from eh_elfs, as far as they are
+ * plain, and lie in the order in which walks met them. So the processor knows the next row before it has loaded the
+ * return address, and a frame takes a few instructions. PROOF.md has the conditions under which such a walk finds what
+ * the eh_elfs find.
  */
 #include <string.h>
 
@@ -17,10 +18,11 @@ struct row {
 };
 
 /*
- * A thread's memory. Only the thread that owns the slot uses it, and only one walk at a time (busy): a handler that interrupts such
- * a walk, and all later walks if that handler never returns, go without. The trail has the rows of walks in their order, one walk
- * behind the other. Where a walk leaves it, the row is looked up by the address. A miss costs what MISS frames gain; where misses
- * cost more than there is to gain, walks go without, up to MOST_IDLE of them for one. A walk like one with many misses writes the trail.
+ * A thread's memory. Only the thread that owns the slot uses it, and only one walk at a time (busy): a handler that
+ * interrupts such a walk, and all later walks if that handler never returns, go without. The trail has the rows of
+ * walks in their order, one walk behind the other. Where a walk leaves it, the row is looked up by the address. A miss
+ * costs what MISS frames gain; where misses cost more than there is to gain, walks go without, up to MOST_IDLE of them
+ * for one. A walk like one with many misses writes the trail.
  */
 enum { ROW_BITS = 9, TRAIL = 1024, START_BITS = 7, MISS = 12, LEARNING = 16 /* misses */, MOST_GAIN = 256, MOST_IDLE = 255, WRITE = TRAIL + 1 };
 static struct memory {
@@ -56,8 +58,8 @@ static bool learn(struct memory *m, const struct ehu_table *t, uint64_t pc, stru
 }
 
 /*
- * after finds the row of a return address that does not lie behind *before, the one of the frame before. A walk that writes the trail goes
- * on to do so. Null: the address has no row.
+ * after finds the row of a return address that does not lie behind *before, the one of the frame before. A walk that
+ * writes the trail goes on to do so. Null: the address has no row.
  */
 __attribute__((noinline)) static const struct row *after(struct memory *m, const struct ehu_table *t, const struct row *before, uint64_t pc)
 {

@@ -1,6 +1,7 @@
 /*
- * Walks by remembered rows compared with those of a cursor, which remembers nothing: recall SECONDS SEED PLUGIN-A PLUGIN-B. The plugins' functions have the
- * same addresses, if loaded in turn, and frames of different size. Link with --wrap=ehu_recall_.
+ * Walks by remembered rows compared with those of a cursor, which remembers nothing: recall SECONDS SEED PLUGIN-A
+ * PLUGIN-B. The plugins' functions have the same addresses, if loaded in turn, and frames of different size. Link with
+ * --wrap=ehu_recall_.
  */
 #include <alloca.h>
 #include <dlfcn.h>

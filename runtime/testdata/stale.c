@@ -32,7 +32,7 @@ __attribute__((noinline)) int middle(int k)
 __attribute__((noinline)) int top(int k)
 {
     volatile char room[ROOM / 2];
-    room[k % 50] = 1;
+    room[0] = room[k % 50] = 1;
     int n = middle(k);
     return n + room[0];
 }
