@@ -1,7 +1,7 @@
 /*
  * Walks by rows that the thread remembers. The rows of return addresses are learnt from eh_elfs, as far as they are
  * plain, and lie in the order in which walks met them. So the processor knows the next row before it has loaded the
- * return address, and a frame takes a few instructions. PROOF.md has the conditions under which such a walk finds what
+ * return address, and a frame takes a few instructions. PROOF.md has the conditions under which these walks find what
  * the eh_elfs find.
  */
 #include <string.h>
@@ -19,7 +19,7 @@ struct row {
 
 /*
  * A thread's memory. Only the thread that owns the slot uses it, and only one walk at a time (busy): a handler that
- * interrupts such a walk, and all later walks if that handler never returns, go without. The trail has the rows of
+ * interrupts one that uses it, and all later walks if that handler never returns, go without. The trail has the rows of
  * walks in their order, one walk behind the other. Where a walk leaves it, the row is looked up by the address. A miss
  * costs what MISS frames gain; where misses cost more than there is to gain, walks go without, up to MOST_IDLE of them
  * for one. A walk like one with many misses writes the trail.
