@@ -17,11 +17,11 @@ func (f *flow) callNever(pc uint64, in *x86.Inst) bool {
 	img := f.p.img
 	if in.Args[0].Kind == x86.KRel {
 		t := in.Target(pc)
-		return f.p.noReturn.has(t) || len(img.exitsIf) > 0 && img.exitsIf[t] && f.exits(pc)
+		return f.p.noReturn.has(t) || len(img.called.exitsIf) > 0 && img.called.exitsIf[t] && f.exits(pc)
 	}
 	if in.Args[0].Kind == x86.KMem && in.Mem.Base == x86.RIP {
 		a, _ := in.MemAddr(pc)
-		return img.noRetGOT[a] || img.exitsGOT[a] && f.exits(pc)
+		return img.called.noRetGOT[a] || img.called.exitsGOT[a] && f.exits(pc)
 	}
 	return false
 }

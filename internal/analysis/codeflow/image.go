@@ -18,13 +18,23 @@ import (
 // about its code.
 type Image struct {
 	segs     []segment
-	sections []section         // executable ones
-	starts   map[uint64]bool   // function symbols
-	exported map[uint64]bool   // functions that other files may call
-	parts    map[uint64]bool   // symbols of parts of functions that have no type: clang's .__part.N
-	relText  map[uint64]bool   // addresses of code that relative relocations store
-	relAt    []stored          // the same, by place
-	labels   map[uint64]bool   // of these, labels rather than functions
+	sections []section       // executable ones
+	starts   map[uint64]bool // function symbols
+	exported map[uint64]bool // functions that other files may call
+	parts    map[uint64]bool // symbols of parts of functions that have no type: clang's .__part.N
+	relText  map[uint64]bool // addresses of code that relative relocations store
+	relAt    []stored        // the same, by place
+	labels   map[uint64]bool // of these, labels rather than functions
+	called   callees
+	symbols  []Symbol
+	goText   struct{ lo, hi uint64 } // the functions that the Go linker placed
+	foreign  []span                  // V8's builtins
+	entry    uint64
+	lo, hi   uint64 // of executable segments
+}
+
+// callees is what is known of functions that are called through words of data, or through the PLT.
+type callees struct {
 	gotNames map[uint64]string // symbols whose address a word of data gets
 	noReturn map[uint64]bool   // functions that never return, by name
 	noRetGOT map[uint64]bool   // words that get the address of one
@@ -33,11 +43,6 @@ type Image struct {
 	ownHi    uint64            // the PLTs with them lie below it
 	exitsIf  map[uint64]bool   // PLT entries of functions that end the process if their first argument is not 0
 	exitsGOT map[uint64]bool   // words that get the address of one
-	symbols  []Symbol
-	goText   struct{ lo, hi uint64 } // the functions that the Go linker placed
-	foreign  []span                  // V8's builtins
-	entry    uint64
-	lo, hi   uint64 // of executable segments
 }
 
 // Symbol is a function symbol.
@@ -79,7 +84,11 @@ func NewImage(r io.ReaderAt) (img *Image, err error) {
 	if err != nil {
 		return nil, err
 	}
-	img = &Image{starts: map[uint64]bool{}, exported: map[uint64]bool{}, parts: map[uint64]bool{}, relText: map[uint64]bool{}, gotNames: map[uint64]string{}, noReturn: map[uint64]bool{}, noRetGOT: map[uint64]bool{}, gotOwn: map[uint64]uint64{}, own: map[uint64]uint64{}, exitsIf: map[uint64]bool{}, exitsGOT: map[uint64]bool{}, entry: f.Entry, lo: ^uint64(0)}
+	img = &Image{starts: map[uint64]bool{}, exported: map[uint64]bool{}, parts: map[uint64]bool{},
+		relText: map[uint64]bool{}, entry: f.Entry, lo: ^uint64(0), called: callees{
+			gotNames: map[uint64]string{}, noReturn: map[uint64]bool{}, noRetGOT: map[uint64]bool{},
+			gotOwn: map[uint64]uint64{}, own: map[uint64]uint64{}, exitsIf: map[uint64]bool{}, exitsGOT: map[uint64]bool{},
+		}}
 	if err := img.load(f, r); err != nil {
 		return nil, err
 	}
@@ -193,7 +202,7 @@ func (img *Image) addSymbols(ss []elf.Symbol) {
 			img.starts[s.Value] = true
 		}
 		if neverReturns(s.Name) {
-			img.noReturn[s.Value] = true
+			img.called.noReturn[s.Value] = true
 		}
 	}
 }
@@ -203,12 +212,12 @@ func (img *Image) relocate(r elffile.Reloc, dyn []elf.Symbol) {
 	if sym := uint64(r.Symbol); sym > 0 && sym <= uint64(len(dyn)) {
 		name := dyn[sym-1].Name
 		if neverReturns(name) {
-			img.noRetGOT[r.Addr] = true
+			img.called.noRetGOT[r.Addr] = true
 		} else if (r.Type == elf.R_X86_64_JMP_SLOT || r.Type == elf.R_X86_64_GLOB_DAT) && img.starts[dyn[sym-1].Value] {
-			img.gotOwn[r.Addr] = dyn[sym-1].Value
+			img.called.gotOwn[r.Addr] = dyn[sym-1].Value
 		}
 		if name == "error" || name == "error_at_line" {
-			img.exitsGOT[r.Addr] = true
+			img.called.exitsGOT[r.Addr] = true
 		}
 		return
 	}
@@ -243,12 +252,12 @@ func (img *Image) plts() {
 			next := pc + uint64(in.Len)
 			if in.Op == x86.OpJMP || pc == start && padding(&in) {
 				a, _ := in.MemAddr(pc)
-				if img.noRetGOT[a] {
-					img.noReturn[start] = true
-				} else if img.exitsGOT[a] {
-					img.exitsIf[start] = true
-				} else if to := img.gotOwn[a]; to != 0 {
-					img.own[start], img.ownHi = to, max(img.ownHi, next)
+				if img.called.noRetGOT[a] {
+					img.called.noReturn[start] = true
+				} else if img.called.exitsGOT[a] {
+					img.called.exitsIf[start] = true
+				} else if to := img.called.gotOwn[a]; to != 0 {
+					img.called.own[start], img.called.ownHi = to, max(img.called.ownHi, next)
 				}
 				start = next
 			}
@@ -259,8 +268,8 @@ func (img *Image) plts() {
 
 // through returns where a jump or call to t goes: through a PLT, to the function of the file that the loader is likely to choose.
 func (img *Image) through(t uint64) uint64 {
-	if t < img.ownHi {
-		if to := img.own[t]; to != 0 {
+	if t < img.called.ownHi {
+		if to := img.called.own[t]; to != 0 {
 			return to
 		}
 	}
@@ -413,7 +422,7 @@ func (img *Image) StartsWithin(lo, hi uint64) (list []uint64) {
 
 // NeverReturns reports whether the function at addr, or the one that a PLT entry there leads to, never returns, judging
 // by its name.
-func (img *Image) NeverReturns(addr uint64) bool { return img.noReturn[addr] }
+func (img *Image) NeverReturns(addr uint64) bool { return img.called.noReturn[addr] }
 
 // entered reports whether the kernel or a loader enters the file at its entry point. In a shared object without a function _start, ld
 // puts the beginning of .text there, whatever that is.

@@ -256,7 +256,7 @@ func (p *Program) find(pc uint64) int {
 // findNoReturn computes a fixed point: a function never returns if it has no return and all its jumps out lead to
 // functions that never return.
 func (p *Program) findNoReturn() {
-	for a := range p.img.noReturn {
+	for a := range p.img.called.noReturn {
 		p.noReturn.set(a)
 	}
 	// Of a function of another file that does not return, many calls end the function that they are in; a single one
@@ -277,7 +277,7 @@ func (p *Program) findNoReturn() {
 	}
 	for i := range p.fns {
 		// a call that ends a function: the callee does not return, unless the function is split
-		if t := p.sum[i].endCall; t != 0 && !p.img.exitsIf[t] {
+		if t := p.sum[i].endCall; t != 0 && !p.img.called.exitsIf[t] {
 			g := p.find(t)
 			if strings.HasPrefix(p.img.SectionOf(t), ".plt") && ends[t]*fewEnds >= calls[t] || g >= 0 && g != i && p.fns[g].Lo == t && !p.sum[g].ret {
 				p.noReturn.set(t)
