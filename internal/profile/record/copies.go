@@ -66,7 +66,7 @@ func (k *copies) of(r *perfdata.Sample, ring int, th *thread, p *process) frameS
 	k.pointers = chainPart(k.pointers[:0], r, perfdata.ModeUser)
 	k.unwinder.follow(&c, &f, k.pointers)
 	k.ahead[ring].learn(&c.memory, f.extent(&c), f.pcs)
-	k.walked++
+	k.stacks++
 	if f.cut && !f.whole() && c.full() {
 		k.short++
 	}
@@ -85,7 +85,7 @@ func (k *copies) size() int {
 type growth struct {
 	muted   map[uint64]bool // numbers of the events that were replaced by longer copies; nil: none
 	mutedAt uint64
-	walked  uint64 // stacks
+	stacks  uint64
 	short   uint64 // those that stayed incomplete because the copy was too short
 	grown   bool   // copies are as long as Options.Grow, or were
 	crowded bool   // samples were lost since the last round
@@ -106,7 +106,7 @@ func (k *copies) end(uint64) error {
 		k.grown = true // it never is
 		k.shrunk = true
 	}
-	if k.grown || len(k.open.long.all) == 0 || k.short < few || k.short*inMany < k.walked {
+	if k.grown || len(k.open.long.all) == 0 || k.short < few || k.short*inMany < k.stacks {
 		return nil
 	}
 	k.grown = true

@@ -24,7 +24,7 @@ type inKernel struct {
 	*copies
 	tracker  *tracker
 	unwound  func(*sampled, *thread, *process) // is called for each walk
-	unwinder *bpfunwind.Unwinder
+	kernel   *bpfunwind.Unwinder
 	programs map[uint32]*bpfunwind.Program // by Source.ID
 	hooks    []io.Closer                   // that run programs of events that are hooked
 	follows  bool                          // the kernel follows which processes are recorded
@@ -66,11 +66,11 @@ func newInKernel(o *Options) (k *inKernel, err error) {
 	}
 	k = &inKernel{tables: newTables(o.Tables), views: make(map[uint32]*kernelView), copied: make(map[int32]copier), programs: make(map[uint32]*bpfunwind.Program)}
 	const part = 4 // of a ring for copies; the kernel takes the memory of both at once
-	k.unwinder, err = bpfunwind.Load(bpfunwind.Options{MaxFrames: o.MaxStack, RingSize: o.Ring / part, Copies: withCopy})
+	k.kernel, err = bpfunwind.Load(bpfunwind.Options{MaxFrames: o.MaxStack, RingSize: o.Ring / part, Copies: withCopy})
 	if err != nil {
 		return nil, err
 	}
-	k.walks = k.unwinder.NewQueue(withCopy)
+	k.walks = k.kernel.NewQueue(withCopy)
 	for i, e := range o.events() {
 		err = cmp.Or(err, k.load(o, e, uint32(i)))
 	}
@@ -82,7 +82,7 @@ func newInKernel(o *Options) (k *inKernel, err error) {
 		if len(o.Target.PIDs) == 0 {
 			thread = uint32(unix.Gettid())
 		}
-		err = k.unwinder.Follow(thread)
+		err = k.kernel.Follow(thread)
 	}
 	if err != nil {
 		k.close()
@@ -121,7 +121,7 @@ func (k *inKernel) attach(s *Session, base *copies) error {
 		}
 	}
 	s.stacks, s.tracker.stacks = k, k
-	s.rings.polled = append(s.rings.polled, unix.PollFd{Fd: int32(k.unwinder.FD()), Events: unix.POLLIN})
+	s.rings.polled = append(s.rings.polled, unix.PollFd{Fd: int32(k.kernel.FD()), Events: unix.POLLIN})
 	return nil
 }
 
@@ -160,7 +160,7 @@ func (k *inKernel) load(o *Options, e *Event, number uint32) error {
 			source.Kind = bpfunwind.Probe
 		}
 	}
-	program, err := k.unwinder.NewProgram(source)
+	program, err := k.kernel.NewProgram(source)
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (k *inKernel) close() {
 	for _, p := range k.programs {
 		p.Close()
 	}
-	k.unwinder.Close()
+	k.kernel.Close()
 }
 
 // begin takes the walks that the kernel has made.
@@ -198,13 +198,13 @@ func (k *inKernel) begin() (waiting bool, err error) { return k.walks.Fill() }
 
 // arrive first counts the walks that were made before.
 func (k *inKernel) arrive(ring int, raw, next []byte, at uint64) {
-	k.walks.Before(at, k.walked)
+	k.walks.Before(at, k.countWalk)
 	k.copies.arrive(ring, raw, next, at)
 }
 
 // end counts the walks before limit, and tells the kernel of processes.
 func (k *inKernel) end(limit uint64) error {
-	k.walks.Before(limit, k.walked)
+	k.walks.Before(limit, k.countWalk)
 	for _, view := range k.old {
 		delete(k.views, view)
 	}
@@ -213,8 +213,8 @@ func (k *inKernel) end(limit uint64) error {
 	return k.copies.end(limit)
 }
 
-// walked counts a walk.
-func (k *inKernel) walked(w *bpfunwind.Sample) {
+// countWalk counts a walk of the kernel.
+func (k *inKernel) countWalk(w *bpfunwind.Sample) {
 	view := k.views[w.View]
 	if w.Source == 0 && k.grew(w.Time) {
 		return
@@ -229,7 +229,7 @@ func (k *inKernel) walked(w *bpfunwind.Sample) {
 		k.ends.add(p.sampledMaps, w.User[len(w.User)-1])
 	}
 	k.need(p.sampledMaps, one.user.pcs)
-	k.growth.walked++ // copies grow if too many of all stacks are cut
+	k.growth.stacks++ // copies grow if too many of all stacks are cut
 	k.unwound(&one, th, p)
 }
 
@@ -292,7 +292,7 @@ const retell = 200 * time.Millisecond
 
 // update takes tables that are made, and tells the kernel of processes whose samples came with copies.
 func (k *inKernel) update(now time.Time) {
-	if k.take(k.unwinder) {
+	if k.take(k.kernel) {
 		for pid := range k.copied { // it may be one of theirs
 			k.copied[pid] = copier{}
 		}
@@ -342,7 +342,7 @@ func (k *inKernel) tell(pid int32, p *process, now time.Time) {
 	if v := k.views[p.view]; len(list) == 0 || v == nil && k.busy() || v != nil && v.maps == maps && v.regions == len(list) {
 		return
 	}
-	view, err := k.unwinder.MapProcess(uint32(pid), list)
+	view, err := k.kernel.MapProcess(uint32(pid), list)
 	if err != nil {
 		return
 	}
@@ -366,7 +366,7 @@ func (k *inKernel) leave(p *process) {
 // forked gives a child the view of its parent.
 func (k *inKernel) forked(child, parent int32) {
 	c, p := k.tracker.processes[child], k.tracker.processes[parent]
-	if c == nil || p == nil || k.views[p.view] == nil || k.unwinder.Fork(uint32(child), uint32(parent)) != nil {
+	if c == nil || p == nil || k.views[p.view] == nil || k.kernel.Fork(uint32(child), uint32(parent)) != nil {
 		return
 	}
 	c.view = p.view
@@ -376,7 +376,7 @@ func (k *inKernel) forked(child, parent int32) {
 // started notes a process that is recorded.
 func (k *inKernel) started(pid int32) {
 	if k.follows {
-		k.unwinder.MapProcess(uint32(pid), nil) // without room for it, it is not recorded
+		k.kernel.MapProcess(uint32(pid), nil) // without room for it, it is not recorded
 	}
 }
 
@@ -389,13 +389,13 @@ func (k *inKernel) changed(pid int32, p *process, ended bool) {
 	case k.follows && !ended:
 		k.started(pid)
 	case k.follows || known:
-		k.unwinder.Forget(uint32(pid))
+		k.kernel.Forget(uint32(pid))
 	}
 }
 
 // lost returns how many walks had no room in the rings since the last call, and for how many no program could run.
 func (k *inKernel) lost() uint64 {
-	stats, err := k.unwinder.Stats()
+	stats, err := k.kernel.Stats()
 	if err != nil {
 		return 0
 	}

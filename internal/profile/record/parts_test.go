@@ -275,13 +275,13 @@ func TestGrowShrink(t *testing.T) {
 	require.NoError(t, err)
 	defer event.Close()
 	opt, op := &Options{Event: named("cpu-clock"), Settings: Settings{Frequency: 100}}, &opened{long: stream{all: []*perfevent.Event{event}}}
-	k := copies{unwinder: newUnwinder(opt), opt: opt, open: op, growth: growth{walked: 100, short: 50}}
+	k := copies{unwinder: newUnwinder(opt), opt: opt, open: op, growth: growth{stacks: 100, short: 50}}
 	require.NoError(t, k.end(0))
 	assert.True(t, k.grown && !k.shrunk)
 	k.crowded = true
 	require.NoError(t, k.end(0))
 	assert.True(t, k.shrunk && !k.crowded)
-	early := copies{unwinder: newUnwinder(opt), opt: opt, open: op, growth: growth{walked: 100, short: 50, crowded: true}}
+	early := copies{unwinder: newUnwinder(opt), opt: opt, open: op, growth: growth{stacks: 100, short: 50, crowded: true}}
 	require.NoError(t, early.end(0))
 	assert.True(t, early.shrunk)
 	early.short = 90

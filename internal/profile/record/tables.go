@@ -64,7 +64,7 @@ func (k *inKernel) tablesOf(o *unwind.Object) (in *bpfunwind.Object, ok bool) {
 		known = &inTables{}
 		t.objects[o] = known
 		if cached, err := t.get(o, false); cached != nil && err == nil {
-			known.Object, _ = k.unwinder.AddObject(cached) // without room for it, its samples come with copies
+			known.Object, _ = k.kernel.AddObject(cached) // without room for it, its samples come with copies
 			known.queued = true
 		}
 		t.read += time.Since(begin)
@@ -115,7 +115,7 @@ func (k *inKernel) release(are func(*unwind.Object) bool) {
 	if tidy {
 		t.tidied = time.Now()
 	}
-	remove := func(o *bpfunwind.Object) bool { return o == nil || k.unwinder.RemoveObject(o) == nil }
+	remove := func(o *bpfunwind.Object) bool { return o == nil || k.kernel.RemoveObject(o) == nil }
 	for o, known := range t.objects {
 		switch {
 		case are(o) && !remove(known.Object):
