@@ -40,8 +40,10 @@ func BuildID(r io.ReaderAt) ([]byte, error) {
 	}
 	le := binary.LittleEndian
 	for _, t := range []headers{
-		{start: le.Uint64(ehdr[32:]), size: phdrSize, each: le.Uint16(ehdr[54:]), num: le.Uint16(ehdr[56:]), kind: 0, note: ptNote, off: 8, filesz: 32, align: 48},
-		{start: le.Uint64(ehdr[40:]), size: shdrSize, each: le.Uint16(ehdr[58:]), num: le.Uint16(ehdr[60:]), kind: 4, note: shtNote, off: 24, filesz: 32, align: 48},
+		{start: le.Uint64(ehdr[32:]), size: phdrSize, each: le.Uint16(ehdr[54:]), num: le.Uint16(ehdr[56:]), kind: 0,
+			note: ptNote, off: 8, filesz: 32, align: 48},
+		{start: le.Uint64(ehdr[40:]), size: shdrSize, each: le.Uint16(ehdr[58:]), num: le.Uint16(ehdr[60:]), kind: 4,
+			note: shtNote, off: 24, filesz: 32, align: 48},
 	} {
 		if id := t.buildID(r); id != nil {
 			return id, nil

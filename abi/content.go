@@ -59,8 +59,8 @@ func readPart(r io.ReaderAt, headers []programHeader, low, size uint64) (Part, e
 }
 
 // Check returns an error that wraps ErrMismatch unless the eh_elf with this note was made from the object that r reads:
-// they have the same build-id, or none, and the same bytes in each part of the content. A build-id alone proves nothing:
-// who makes a file chooses it, and tools that rewrite files keep it.
+// they have the same build-id, or none, and the same bytes in each part of the content. A build-id alone proves
+// nothing: who makes a file chooses it, and tools that rewrite files keep it.
 func (n *Note) Check(r io.ReaderAt) error {
 	if r == nil {
 		return fmt.Errorf("%w: no object to compare with", ErrMismatch)
@@ -100,8 +100,9 @@ func idString(id []byte) string {
 	return fmt.Sprintf("%x", id)
 }
 
-// TableKey returns the number by which a cache finds the eh_elf of an object without a build-id: the XXH64 of the segment
-// PT_GNU_EH_FRAME, the search table of .eh_frame. Objects with the same key may differ: Note.Check tells them apart.
+// TableKey returns the number by which a cache finds the eh_elf of an object without a build-id: the XXH64 of the
+// segment PT_GNU_EH_FRAME, the search table of .eh_frame. Objects with the same key may differ: Note.Check tells them
+// apart.
 func TableKey(r io.ReaderAt) (uint64, error) {
 	const ptGNUEHFrame = 0x6474e550
 	headers, err := programHeaders(r)

@@ -27,7 +27,8 @@ func TestNote(t *testing.T) {
 		require.Equal(t, note, got)
 	}
 	const part = 24
-	for _, want := range []abi.Content{note.Content, note.Content[:1], nil, nil} { // the last: earlier releases wrote no part
+	// the last: earlier releases wrote no part
+	for _, want := range []abi.Content{note.Content, note.Content[:1], nil, nil} {
 		note.Content = want
 		for range part {
 			b = b[:len(b)-1]

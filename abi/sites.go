@@ -5,7 +5,8 @@ import "encoding/binary"
 // SitesSection is the section of the table of sites.
 const SitesSection = ".eh_elf_sites"
 
-// SitesVersion is the number of the format of tables of sites. It is raised, too, if the identity of objects is to include more.
+// SitesVersion is the number of the format of tables of sites. It is raised, too, if the identity of objects is to
+// include more.
 const SitesVersion = 5
 
 // SitesNote says where an eh_elf has its table of sites.

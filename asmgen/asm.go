@@ -292,7 +292,8 @@ func (a *assembler) flush() error {
 	}
 	for _, n := range a.near {
 		if n.p.Isize != 2 {
-			return fmt.Errorf("%w: short jump at %#x to %#x is too far", ErrAssemble, base+int32(n.p.Pc), base+int32(n.p.To.Target().Pc))
+			return fmt.Errorf("%w: short jump at %#x to %#x is too far", ErrAssemble, base+int32(n.p.Pc),
+				base+int32(n.p.To.Target().Pc))
 		}
 	}
 	for i := range sym.R {

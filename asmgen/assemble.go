@@ -104,7 +104,8 @@ func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 		g.layout = &packedLayout{g: g, slots: g.asm.newLabel()}
 	}
 	a := g.asm
-	for _, l := range []*label{&g.text.start, &g.text.chain, &g.text.begin, &g.text.walk, &g.find.dispatch, &g.find.lookup, &g.find.load,
+	for _, l := range []*label{&g.text.start, &g.text.chain, &g.text.begin, &g.text.walk, &g.find.dispatch, &g.find.lookup,
+		&g.find.load,
 		&g.find.segmentEnd, &g.find.exit, &g.stop.noInfo, &g.stop.outermost, &g.stop.notCompiled, &g.stop.badRegister,
 		&g.slow.fast, &g.slow.row, &g.slow.spill, &g.slow.readWord, &g.slow.exprInvalid, &g.slow.exprUnreadable,
 		&g.stepped.tail, &g.stepped.general, &g.stepped.done, &g.stepped.stop,
@@ -252,7 +253,8 @@ func (g *generator) marks(where func(label) uint32) []Mark {
 		{g.find.segmentEnd, "segment_end"}, {g.stop.badRegister, "bad_register"}, {g.stop.notCompiled, "not_compiled"},
 		{g.stop.outermost, "outermost"}, {g.stop.noInfo, "no_info"}, {g.find.exit, "exit"}, {g.find.load, "load"},
 		{g.stepped.tail, "step_tail"}, {g.stepped.general, "step_general"},
-		{g.stepped.done, "step_done"}, {g.stepped.stop, "step_stop"}, {g.slow.fast, "slow_fast"}, {g.slow.row, "slow_row"}, {g.find.dispatch, "dispatch"}, {g.find.lookup, "lookup"},
+		{g.stepped.done, "step_done"}, {g.stepped.stop, "step_stop"}, {g.slow.fast, "slow_fast"}, {g.slow.row, "slow_row"},
+		{g.find.dispatch, "dispatch"}, {g.find.lookup, "lookup"},
 		{g.slow.spill, "spill"}, {g.slow.readWord, "read_word"},
 	} {
 		add(n.label, "%s", n.name)

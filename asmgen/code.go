@@ -39,7 +39,8 @@ type Mark struct {
 // Part is a part of Text that a pc leads to.
 type Part struct{ From, To uint32 }
 
-// Parts returns the page and the row block that a pc leads to, or all of Text if pc is nil. A part ends at the next mark.
+// Parts returns the page and the row block that a pc leads to, or all of Text if pc is nil. A part ends at the next
+// mark.
 func (c *Code) Parts(pc *dwarfcfa.Addr) []Part {
 	if pc == nil {
 		return []Part{{0, uint32(len(c.Text))}}

@@ -41,7 +41,8 @@ func (g *generator) expression(e *dwarfcfa.Expr, at label) error {
 		if l, ok := c.labels[i]; ok {
 			a.bind(l)
 			if reached && c.depth != c.depths[i] {
-				return fmt.Errorf("%w: expression with stack depths %d and %d at operation %d", ErrAssemble, c.depth, c.depths[i], i)
+				return fmt.Errorf("%w: expression with stack depths %d and %d at operation %d", ErrAssemble, c.depth, c.depths[i],
+					i)
 			}
 			c.depth, reached = c.depths[i], true
 		}

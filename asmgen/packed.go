@@ -21,8 +21,9 @@ var ErrTooLarge = errors.New("too many pages for packed dispatch")
 //	long record:  byte 17+n, n keys of a byte, n+1 ids of two bytes; n at most plan.PackedKeys
 //
 // The number of keys that are at most the low byte of the pc is the index of the
-// id. Keys are compared 16 at a time with SSE2, which every x86-64 machine has. tzcnt counts them, where others use bsf,
-// which is slow on AMD before Zen 4: processors without tzcnt run it as bsf, which differs for 0 alone, and there is none.
+// id. Keys are compared 16 at a time with SSE2, which every x86-64 machine has. tzcnt counts them, where others use
+// bsf, which is slow on AMD before Zen 4: processors without tzcnt run it as bsf, which differs for 0 alone, and there
+// is none.
 //
 // The heads of row blocks lie in slots of 16 bytes, so that an id gives the
 // address.
@@ -256,7 +257,8 @@ func (l *packedLayout) table() error {
 	return fmt.Errorf("%w: %d", ErrTooLarge, len(trees))
 }
 
-// group makes the data of groups of 1<<groupBits entries. It reports whether all records of each are within reach of its base.
+// group makes the data of groups of 1<<groupBits entries. It reports whether all records of each are within reach of
+// its base.
 func (l *packedLayout) group(trees []uint32, records [][]byte) bool {
 	size := 1 << l.groupBits
 	l.bases = (2*len(trees) + 3) &^ 3

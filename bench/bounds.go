@@ -32,7 +32,8 @@ func (r *results) bounds(b *strings.Builder) {
 	if call, one, ok := r.Count.split("-tree"); ok {
 		fmt.Fprintf(b, "\nInstructions per frame of the real stacks: frame pointers %.0f, floor of the walk %.0f, walk %.0f, of which a step takes %.0f "+
 			"and %.0f are the call of %.0f shared by %.1f frames; `unw_backtrace` %.0f. floor of `_eh_elf` %.0f, `_eh_elf` %.0f.\n",
-			c["all"]["frame-pointers"], c["all"]["walk-floor"], c["all"]["walk-tree"], one, c["all"]["walk-tree"]-one, call, r.Step.Run,
+			c["all"]["frame-pointers"], c["all"]["walk-floor"], c["all"]["walk-tree"], one, c["all"]["walk-tree"]-one, call,
+			r.Step.Run,
 			c["all"]["unw-backtrace"], c["all"]["step-floor"], c["all"]["step-tree"])
 	}
 	fmt.Fprintf(b, "\nRandom pcs: a step takes %.0f instructions in a tree and %.0f packed (`bytes2000`).\n",
@@ -46,7 +47,8 @@ func (r *results) boundLine(b *strings.Builder, pattern, what, floor, ours strin
 	if !f.ok() || !o.ok() {
 		return
 	}
-	fmt.Fprintf(b, "- %s, %s: the floor of the interface takes %.1f ns per frame, the eh_elf %.1f", what, pattern, f.Median, o.Median)
+	fmt.Fprintf(b, "- %s, %s: the floor of the interface takes %.1f ns per frame, the eh_elf %.1f", what, pattern,
+		f.Median, o.Median)
 	for _, name := range others {
 		if v := newSpread(s[name]); v.ok() {
 			// Ratios are taken round by round, not from medians.

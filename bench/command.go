@@ -65,7 +65,8 @@ func measureCommand(cfg config, rec recording, rounds int) (*commandResult, erro
 // itself does so only for those that are worth it.
 func fillCache(cfg config, home, ehasm, path string) error {
 	stats := filepath.Join(cfg.dir, "perf", "stats")
-	if _, _, err := timeCommand(cfg, home, ehasm, "script", "-q", "--max-stack=127", "--cache=false", "--stats="+stats, "-i", path); err != nil {
+	if _, _, err := timeCommand(cfg, home, ehasm, "script", "-q", "--max-stack=127", "--cache=false", "--stats="+stats,
+		"-i", path); err != nil {
 		return err
 	}
 	defer os.Remove(stats)

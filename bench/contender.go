@@ -83,7 +83,8 @@ func livePatterns() []pattern {
 func liveContenders() []contender {
 	return slices.DeleteFunc(contenders(), func(c contender) bool {
 		switch c.Name {
-		case "unw-backtrace", "unw-step-thread", "unw-step-global", "unw-step-none", "llvm-libunwind", "libgcc", "glibc-backtrace":
+		case "unw-backtrace", "unw-step-thread", "unw-step-global", "unw-step-none", "llvm-libunwind", "libgcc",
+			"glibc-backtrace":
 			return false
 		}
 		return !c.Live

@@ -31,7 +31,9 @@ func measureCounts(dir string) (r countResults, err error) {
 		return r, err
 	}
 	file := filepath.Join(out, "cg")
-	s, err := openSession(dir, []string{"valgrind", "-q", "--tool=callgrind", "--collect-atstart=no", "--callgrind-out-file=" + file, // counts only between the driver's client requests
+	// counts only between the driver's client requests
+	s, err := openSession(dir, []string{"valgrind", "-q", "--tool=callgrind", "--collect-atstart=no",
+		"--callgrind-out-file=" + file,
 		"--max-stackframe=1000000000"})
 	if err != nil {
 		return r, err

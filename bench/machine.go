@@ -27,7 +27,8 @@ func readMachine(dir string) (m machine) {
 	m.GCC = output("gcc", "--version")
 	m.Commit = output("git", "rev-parse", "--short", "HEAD")
 	// What contenders are made of.
-	for _, p := range []string{"libc6", "libgcc-s1", "libstdc++6", "libunwind8", "libdw1", "libpython3.11", "binutils", "valgrind"} {
+	for _, p := range []string{"libc6", "libgcc-s1", "libstdc++6", "libunwind8", "libdw1", "libpython3.11", "binutils",
+		"valgrind"} {
 		if v := output("dpkg-query", "-W", "-f", "${Version}", p); v != "" {
 			m.Packages = append(m.Packages, p+" "+v)
 		}

@@ -190,11 +190,13 @@ func writePerf(cfg config, r *results) error {
 // setUp makes the synthetic stacks.
 func (s *session) setUp() error {
 	// Each row as often as any other.
-	if err := s.addSynthetic("rows2000", s.fast, synthOptions{Stacks: 2000, Frames: 30, Base: rowsBase, Seed: 1}); err != nil {
+	if err := s.addSynthetic("rows2000", s.fast, synthOptions{Stacks: 2000, Frames: 30, Base: rowsBase,
+		Seed: 1}); err != nil {
 		return err
 	}
 	// Each byte of code as often as any other.
-	return s.addSynthetic("bytes2000", s.fast, synthOptions{Stacks: 2000, Frames: 30, Base: bytesBase, ByByte: true, Seed: 2})
+	return s.addSynthetic("bytes2000", s.fast, synthOptions{Stacks: 2000, Frames: 30, Base: bytesBase, ByByte: true,
+		Seed: 2})
 }
 
 // measureSpeed does the parts that need the driver.

@@ -86,7 +86,8 @@ func readObject(path string) (o object, ok bool) {
 }
 
 // wellKnown are objects that a choice takes where it can.
-var wellKnown = []string{"/libc.so.6", "/libstdc++.so.6.0.", "/libcrypto.so.", "/gdb", "/libpython3.11.so.1.0", "/libgcc_s.so.1"}
+var wellKnown = []string{"/libc.so.6", "/libstdc++.so.6.0.", "/libcrypto.so.", "/gdb", "/libpython3.11.so.1.0",
+	"/libgcc_s.so.1"}
 
 // choose picks n objects of ascending size, from about 10 KB of .eh_frame to the
 // largest, at equal factors; near each step a well-known one if there is one.

@@ -28,7 +28,8 @@ func (r *perfResults) text(b *strings.Builder) {
 				// Agreement with the first unwinder of the list.
 				same += fmt.Sprintf("; %d, %d, %d", a.Longer, a.Shorter, a.Other)
 			}
-			fmt.Fprintf(b, "| %s | %v | %v | %v | %v | %s | %s |\n", n, newSpread(c.PerFrame[inBatch]), u.over(n, unwinderNames[0], inBatch),
+			fmt.Fprintf(b, "| %s | %v | %v | %v | %v | %s | %s |\n", n, newSpread(c.PerFrame[inBatch]),
+				u.over(n, unwinderNames[0], inBatch),
 				newSpread(c.PerFrame[inFile]), u.over(n, unwinderNames[0], inFile), first, same)
 		}
 	}
@@ -77,8 +78,9 @@ func (r *perfResults) targets() []target {
 			{"libdw", "libdw with one Dwfl for each process", 20},
 		} {
 			for _, mode := range []string{inBatch, inFile} {
-				list = append(list, target{What: fmt.Sprintf("%s over ehasm, %s, %s", t.what, u.Name, mode), Limit: t.limit, AtLeast: true,
-					Tree: u.over(t.name, unwinderNames[1], mode), Other: u.over(t.name, unwinderNames[0], mode)})
+				list = append(list, target{What: fmt.Sprintf("%s over ehasm, %s, %s", t.what, u.Name, mode), Limit: t.limit,
+					AtLeast: true,
+					Tree:    u.over(t.name, unwinderNames[1], mode), Other: u.over(t.name, unwinderNames[0], mode)})
 			}
 		}
 	}

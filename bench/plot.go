@@ -133,8 +133,8 @@ var bars = [...][2]string{
 	{"libgcc", "libgcc _Unwind_Backtrace"}, {"unw-step-global", "libunwind unw_step"}, {"libdw", "elfutils"},
 }
 
-// plotBars draws the least ns per frame of a stack taken again and again: a bar for each of bars, with its value. It writes
-// the SVG itself: anchors keep texts off the bars whatever font shows them.
+// plotBars draws the least ns per frame of a stack taken again and again: a bar for each of bars, with its value. It
+// writes the SVG itself: anchors keep texts off the bars whatever font shows them.
 func plotBars(dir string, s *stepResults) error {
 	const row, left, scale, width = 28, 230, 0.7, 680 // pixels; scale: for each ns
 	var b strings.Builder

@@ -118,7 +118,8 @@ func (r *results) stepText(b *strings.Builder) {
 	for _, p := range stepPatterns() {
 		fmt.Fprintf(b, "- `%s`: %s\n", p.Key, p.What)
 	}
-	fmt.Fprintf(b, "\nThe last-level cache holds %s; cold writes every line of %s before each walk.\n", bytesText(s.Cache), bytesText(s.Flush))
+	fmt.Fprintf(b, "\nThe last-level cache holds %s; cold writes every line of %s before each walk.\n", bytesText(s.Cache),
+		bytesText(s.Flush))
 	b.WriteString("\n### Nanoseconds per frame\n\n")
 	// Medians first, since single rounds vary.
 	s.table(b, stepPatterns(), contenders(), func(p, c string) spreadOf { return newSpread(s.Samples[p][c]) })
@@ -135,7 +136,8 @@ func (r *results) stepText(b *strings.Builder) {
 	}
 	// Below 1, a contender is faster than the tree.
 	b.WriteString("\n### Ratio to `_eh_elf_walk`, tree\n\n")
-	s.table(b, stepPatterns(), contenders(), func(p, c string) spreadOf { return newSpread(ratios(s.Samples[p][c], s.Samples[p]["walk-tree"])) })
+	s.table(b, stepPatterns(), contenders(),
+		func(p, c string) spreadOf { return newSpread(ratios(s.Samples[p][c], s.Samples[p]["walk-tree"])) })
 	if s.Absent["ehu-backtrace"] == "" {
 		b.WriteString("\n### Ratio to `ehu_backtrace`\n\nWhat a program that takes its own stack can call, hot to cold.\n\n")
 		s.table(b, livePatterns(), liveContenders(), func(p, c string) spreadOf {
@@ -145,7 +147,8 @@ func (r *results) stepText(b *strings.Builder) {
 	// Times of contenders that find other frames mean little.
 	b.WriteString("\n### Same answer?\n\nThe reference is the evaluator of package dwarfcfa; for synthetic stacks also what they were made from.\n\n")
 	for _, f := range s.Failures {
-		fmt.Fprintf(b, "- **%s fails** on %d of the %d stacks of %s; the first: %s\n", f.Contender, f.Bad, f.Of, f.Set, f.First)
+		fmt.Fprintf(b, "- **%s fails** on %d of the %d stacks of %s; the first: %s\n", f.Contender, f.Bad, f.Of, f.Set,
+			f.First)
 	}
 	for _, c := range contenders() {
 		if why := s.Absent[c.Name]; why != "" {
@@ -158,7 +161,8 @@ func (r *results) stepText(b *strings.Builder) {
 }
 
 // table writes a row for each contender and a column for each pattern.
-func (s *stepResults) table(b *strings.Builder, patterns []pattern, list []contender, value func(pattern, contender string) spreadOf) {
+func (s *stepResults) table(b *strings.Builder, patterns []pattern, list []contender,
+	value func(pattern, contender string) spreadOf) {
 	b.WriteString("| |")
 	for _, p := range patterns {
 		fmt.Fprintf(b, " %s |", p.Key)

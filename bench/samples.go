@@ -121,7 +121,8 @@ func flatten(recording, path string, objects *unwind.Objects) (*flat, error) {
 
 // writeHead writes what precedes the samples, then these; it returns where they
 // begin.
-func writeHead(path string, objects *unwind.Objects, maps []*unwind.Maps, spaces, samples int, body *os.File) (int, error) {
+func writeHead(path string, objects *unwind.Objects, maps []*unwind.Maps, spaces, samples int, body *os.File) (int,
+	error) {
 	out, err := os.Create(path)
 	if err != nil {
 		return 0, err
@@ -186,7 +187,8 @@ func (f *flat) open(head int, at []int) error {
 	if err != nil {
 		return err
 	}
-	f.mapping, err = syscall.Mmap(int(file.Fd()), 0, int(st.Size()), syscall.PROT_READ, syscall.MAP_SHARED|syscall.MAP_POPULATE)
+	f.mapping, err = syscall.Mmap(int(file.Fd()), 0, int(st.Size()), syscall.PROT_READ,
+		syscall.MAP_SHARED|syscall.MAP_POPULATE)
 	if err != nil {
 		return err
 	}

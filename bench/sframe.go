@@ -131,7 +131,8 @@ func (s *session) formats(mi int, set string, base uint64) (*formatsResult, erro
 		if err := w.check(); err != nil {
 			return nil, fmt.Errorf("version %d: %w", i+1, err)
 		}
-		r.Lines = append(r.Lines, formatLine{What: fmt.Sprintf("`.sframe` version %d as stored, package sframe (Go)", i+1), Bytes: sec.Size(), measure: w.measure})
+		r.Lines = append(r.Lines, formatLine{What: fmt.Sprintf("`.sframe` version %d as stored, package sframe (Go)", i+1),
+			Bytes: sec.Size(), measure: w.measure})
 	}
 	if err := s.fromSFrame(mi, path, files[2], func(v variant, bytes [2]int) {
 		driver("eh_elf from `.eh_frame`, "+v.Name, "walk-"+v.Name, bytes[0])
@@ -177,10 +178,12 @@ func (s *session) formatStacks(mi int, set string, base uint64, first *sframe.Se
 
 // fromSFrame builds and loads the eh_elfs of an object with an added section, and hands over the
 // bytes of those from .eh_frame and from .sframe.
-func (s *session) fromSFrame(mi int, path, section string, each func(variant, [2]int), t *dwarfcfa.Table, rep *dwarfcfa.Report, o *dwarfcfa.Object) error {
+func (s *session) fromSFrame(mi int, path, section string, each func(variant, [2]int), t *dwarfcfa.Table,
+	rep *dwarfcfa.Report, o *dwarfcfa.Object) error {
 	with := section + ".so"
 	// objcopy makes an object that has both sections.
-	if out, err := exec.Command("objcopy", "--add-section", dwarfcfa.SFrameName+"="+section, path, with).CombinedOutput(); err != nil {
+	if out, err := exec.Command("objcopy", "--add-section", dwarfcfa.SFrameName+"="+section, path,
+		with).CombinedOutput(); err != nil {
 		return fmt.Errorf("objcopy: %w: %s", err, out)
 	}
 	wo, err := dwarfcfa.Open(with)
@@ -289,7 +292,8 @@ func (r *results) formatsText(b *strings.Builder) {
 	for _, f := range r.Formats {
 		fmt.Fprintf(b, "\n%s:\n\n| | bytes | over .eh_frame + hdr | hot step, ns |\n| --- | --- | --- | --- |\n", f.Path)
 		for _, l := range f.Lines {
-			fmt.Fprintf(b, "| %s | %d | %.3f | %v |\n", l.What, l.Bytes, float64(l.Bytes)/float64(f.EHFrame+f.Hdr), newSpread(l.Samples))
+			fmt.Fprintf(b, "| %s | %d | %.3f | %v |\n", l.What, l.Bytes, float64(l.Bytes)/float64(f.EHFrame+f.Hdr),
+				newSpread(l.Samples))
 		}
 	}
 }

@@ -63,7 +63,8 @@ type sframeResult struct {
 func measureSFrame(dir, sources string) (r sframeResult) {
 	path := filepath.Join(dir, "sframe.so")
 	r.Source = "bench/driver/sframe.cc, g++ -O2 -fPIC -shared -Wa,--gsframe"
-	_, err := runCosted(compileLimit, "g++", "-O2", "-fPIC", "-shared", "-Wa,--gsframe", "-o", path, filepath.Join(sources, "sframe.cc"))
+	_, err := runCosted(compileLimit, "g++", "-O2", "-fPIC", "-shared", "-Wa,--gsframe", "-o", path,
+		filepath.Join(sources, "sframe.cc"))
 	if err != nil {
 		r.Skipped = err.Error()
 		return r

@@ -95,7 +95,8 @@ func (s *session) runSteps(r *stepResults, off *offline, cfg stepConfig, progres
 				r.Samples[p.Key] = map[string][]float64{}
 			}
 			list := contenders()
-			rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] }) // so no contender always runs after the same one
+			// so no contender always runs after the same one
+			rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 			for _, c := range list {
 				if !c.eligible(p) || r.Absent[c.Name] != "" || c.Slow && p.isSynthetic() && round >= cfg.SlowRounds {
 					continue

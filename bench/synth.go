@@ -50,7 +50,8 @@ func synthesize(rows []candidate, opt synthOptions) (*synthSet, error) {
 	}
 	set := &synthSet{Base: opt.Base}
 	for range opt.Stacks {
-		set.Memory = append(set.Memory, make([]byte, 64+8*p.rng.IntN(32))...) // stacks begin at different distances, so that they do not compete for the same cache sets
+		// stacks begin at different distances, so that they do not compete for the same cache sets
+		set.Memory = append(set.Memory, make([]byte, 64+8*p.rng.IntN(32))...)
 		for len(set.Memory)%16 != 0 {
 			set.Memory = append(set.Memory, 0)
 		}

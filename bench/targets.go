@@ -71,7 +71,8 @@ func (r *results) walkTargets() []target {
 	list := []target{
 		ratio("`_eh_elf_walk` over a frame-pointer walk, hot", "hot", "walk-tree", "frame-pointers", 3),
 		ratio("`unw_backtrace` over `_eh_elf_walk`, hot", "hot", "unw-backtrace", "walk-tree", 2.1),
-		ratio("`_eh_elf_walk` over a frame-pointer walk, random rows of libc", "rows2000", "walk-tree", "frame-pointers", 3.4),
+		ratio("`_eh_elf_walk` over a frame-pointer walk, random rows of libc", "rows2000", "walk-tree", "frame-pointers",
+			3.4),
 	}
 	// Only if BENCH_EARLIER names an earlier release.
 	if earlier() != "" {
@@ -124,13 +125,15 @@ func (r *results) sizeRatios(v int) (all []float64) {
 
 // growthTarget compares the slowest of the objects with the smallest.
 func (r *results) growthTarget() target {
-	t := target{What: "time per step, hot, the largest object up to 6 MB over the smallest", Limit: 1.6, Tree: newSpread(nil), Other: newSpread(nil)}
+	t := target{What: "time per step, hot, the largest object up to 6 MB over the smallest", Limit: 1.6,
+		Tree: newSpread(nil), Other: newSpread(nil)}
 	// One object is no growth.
 	if len(r.Growth) < 2 {
 		return t
 	}
 	small, large := r.Growth[0], r.Growth[len(r.Growth)-1]
-	t.What = fmt.Sprintf("time per step, hot: `.eh_frame` of %s over %s", bytesText(large.EHFrame), bytesText(small.EHFrame))
+	t.What = fmt.Sprintf("time per step, hot: `.eh_frame` of %s over %s", bytesText(large.EHFrame),
+		bytesText(small.EHFrame))
 	t.Tree = newSpread(ratios(large.Samples["tree"], small.Samples["tree"]))
 	t.Other = newSpread(ratios(large.Samples["packed"], small.Samples["packed"]))
 	return t

@@ -75,7 +75,8 @@ func measureUnwind(cfg config, rec recording, rounds int) (*unwindResult, error)
 			u.close()
 		}
 	}()
-	res := &unwindResult{Name: rec.Name, What: rec.What, Samples: len(first.flat.samples), Unwinders: map[string]*unwinderResult{}}
+	res := &unwindResult{Name: rec.Name, What: rec.What, Samples: len(first.flat.samples),
+		Unwinders: map[string]*unwinderResult{}}
 	for _, s := range first.flat.samples {
 		res.StackBytes += int64(len(s.memory))
 	}

@@ -31,7 +31,8 @@ func variants() []variant {
 // earlierIndex is the driver's number for eh_elfs of an earlier release, after those made from .sframe.
 const earlierIndex = 2 * sframeVariants
 
-// earlier returns the 'ehasm' of an earlier release, $BENCH_EARLIER, whose files are measured beside today's; "" for none.
+// earlier returns the 'ehasm' of an earlier release, $BENCH_EARLIER, whose files are measured beside today's; "" for
+// none.
 func earlier() string { return os.Getenv("BENCH_EARLIER") }
 
 // writeEarlier has it make the eh_elf of an object, and returns its path.
@@ -54,7 +55,8 @@ func readTable(path string) (*dwarfcfa.Table, *dwarfcfa.Report, *dwarfcfa.Object
 }
 
 // compileTable makes the eh_elf of one variant, as 'ehasm build' does.
-func compileTable(t *dwarfcfa.Table, r *dwarfcfa.Report, o *dwarfcfa.Object, v variant, name string) (*elfout.Image, *asmgen.Code, error) {
+func compileTable(t *dwarfcfa.Table, r *dwarfcfa.Report, o *dwarfcfa.Object, v variant, name string) (*elfout.Image,
+	*asmgen.Code, error) {
 	content, _, err := o.Content(r, func(func(dwarfcfa.Addr) bool) {})
 	if err != nil {
 		return nil, nil, err

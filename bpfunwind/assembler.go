@@ -98,15 +98,17 @@ func (a *assembler) chunk(dst asm.Register, chunks int, key asm.Register) {
 	)
 }
 
-// search emits a binary search. statePosition of the state in r6 moves forward by powers of two, the largest first, as long as
-// it stays below the limit in r4, and less leaves its label if the key is below the value there, whose number is in r1.
+// search emits a binary search. statePosition of the state in r6 moves forward by powers of two, the largest first, as
+// long as it stays below the limit in r4, and less leaves its label if the key is below the value there, whose number
+// is in r1.
 func (a *assembler) search(largest int, shortcuts map[int]string, less func(next string)) {
 	for step := largest; step > 0; step /= 2 {
 		if name := shortcuts[step]; name != "" {
 			a.label(name)
 		}
 		next := a.fresh()
-		a.add(load(asm.R1, asm.R6, statePosition, asm.Word), asm.Add.Imm(asm.R1, int32(step)), asm.JGE.Reg(asm.R1, asm.R4, next))
+		a.add(load(asm.R1, asm.R6, statePosition, asm.Word), asm.Add.Imm(asm.R1, int32(step)),
+			asm.JGE.Reg(asm.R1, asm.R4, next))
 		less(next)
 		a.add(store(asm.R6, statePosition, asm.R1, asm.Word))
 		a.label(next)

@@ -24,8 +24,8 @@ const (
 	RawTracepoint             // a tracepoint without a perf event
 )
 
-// OwnFrames is how many frames of the kernel at a RawTracepoint are the program and its caller. Samples of CopyTo have them; walks
-// do not.
+// OwnFrames is how many frames of the kernel at a RawTracepoint are the program and its caller. Samples of CopyTo have
+// them; walks do not.
 const OwnFrames = 2
 
 // programType returns the type of programs for a kind.
@@ -38,8 +38,8 @@ type Source struct {
 	Kind   Kind
 	ID     uint32 // of the caller's choice; in samples
 	Kernel bool   // with the kernel's frames
-	// Output has copies written by other events than that which runs the program, see CopyTo: for a RawTracepoint, and where one event
-	// runs it for all CPUs. With Others, also for processes that are not known.
+	// Output has copies written by other events than that which runs the program, see CopyTo: for a RawTracepoint, and
+	// where one event runs it for all CPUs. With Others, also for processes that are not known.
 	Output, Others bool
 }
 
@@ -55,7 +55,8 @@ func (u *Unwinder) NewProgram(s Source) (*Program, error) {
 	if s.Kind > RawTracepoint {
 		return nil, fmt.Errorf("kind %d", s.Kind)
 	}
-	p := &program{maps: u.maps, maxFrames: u.opt.MaxFrames, maxTime: u.opt.MaxTime.Nanoseconds(), copies: u.opt.Copies, source: s,
+	p := &program{maps: u.maps, maxFrames: u.opt.MaxFrames, maxTime: u.opt.MaxTime.Nanoseconds(), copies: u.opt.Copies,
+		source:    s,
 		registers: (*program).threadRegisters}
 	var err error
 	if s.Output {
@@ -72,8 +73,8 @@ func (u *Unwinder) NewProgram(s Source) (*Program, error) {
 	return &Program{loaded, s.Kind, p.output}, nil
 }
 
-// CopyTo has a perf event of a CPU write samples for processes without regions, and for outcomes in Options.Copies: one of
-// PERF_COUNT_SW_BPF_OUTPUT of all threads, which is enabled. It is for programs with Source.Output.
+// CopyTo has a perf event of a CPU write samples for processes without regions, and for outcomes in Options.Copies: one
+// of PERF_COUNT_SW_BPF_OUTPUT of all threads, which is enabled. It is for programs with Source.Output.
 func (p *Program) CopyTo(cpu, event int) error { return p.output.Put(uint32(cpu), uint32(event)) }
 
 // Missed returns how many events the kernel did not run the program for, because another one ran on the CPU.
@@ -85,12 +86,13 @@ func (p *Program) Missed() (uint64, error) {
 	return stats.RecursionMisses, nil
 }
 
-// Attach has a perf event run the program: not a RawTracepoint. perf writes its own sample for processes that have no regions,
-// and for outcomes in Options.Copies.
+// Attach has a perf event run the program: not a RawTracepoint. perf writes its own sample for processes that have no
+// regions, and for outcomes in Options.Copies.
 //
-// A PerfEvent runs the program where it samples. A Tracepoint or a Probe runs it each time, also where the event's filter, threads or
-// CPU would leave it out; and what it leaves out of perf's samples is left out for everyone who watches the tracepoint. So a Probe is
-// attached to one event, of any CPU, with Source.Output; only its own event is affected.
+// A PerfEvent runs the program where it samples. A Tracepoint or a Probe runs it each time, also where the event's
+// filter, threads or CPU would leave it out; and what it leaves out of perf's samples is left out for everyone who
+// watches the tracepoint. So a Probe is attached to one event, of any CPU, with Source.Output; only its own event is
+// affected.
 func (p *Program) Attach(event int) error {
 	err := unix.IoctlSetInt(event, unix.PERF_EVENT_IOC_SET_BPF, p.loaded.FD())
 	return explain(os.NewSyscallError("PERF_EVENT_IOC_SET_BPF", err))

@@ -56,7 +56,8 @@ type workload struct {
 
 func newWorkload(t *testing.T, what string, frames, bytes, n int) *workload {
 	w := &workload{s: newSession(t, Options{RingSize: 1 << 24})}
-	w.cmd = exec.Command(compileC(t, events, "-O1", "-fomit-frame-pointer"), what, strconv.Itoa(frames), strconv.Itoa(bytes), strconv.Itoa(n))
+	w.cmd = exec.Command(compileC(t, events, "-O1", "-fomit-frame-pointer"), what, strconv.Itoa(frames),
+		strconv.Itoa(bytes), strconv.Itoa(n))
 	in, err := w.cmd.StdinPipe()
 	require.NoError(t, err)
 	w.begin = func() { in.Write([]byte{1}) }
@@ -103,7 +104,8 @@ func (w *workload) run(t *testing.T, p *Program) (runs uint64, took time.Duratio
 // measureEnv asks for TestMeasure.
 const measureEnv = "BPFUNWIND_MEASURE"
 
-// TestMeasure counts walks of events that follow each other at full speed; with BPFUNWIND_MEASURE it prints what they took.
+// TestMeasure counts walks of events that follow each other at full speed; with BPFUNWIND_MEASURE it prints what they
+// took.
 func TestMeasure(t *testing.T) {
 	long := os.Getenv(measureEnv) != ""
 	for _, c := range []struct {
@@ -142,8 +144,10 @@ func TestMeasure(t *testing.T) {
 		require.NoError(t, p.Close())
 		require.Zero(t, stats.Lost+stats.Nested)
 		require.GreaterOrEqual(t, walks, c.n)
-		t.Logf("%s%s, %d frames of %d bytes: %d runs, %d walks, %.1f frames, %.0f ns a run, %.1f ns a frame; %v", c.tracepoint, c.program, c.frames,
-			c.bytes, runs, walks, float64(frames)/float64(walks), float64(took)/float64(runs), float64(took)/float64(frames), stats)
+		t.Logf("%s%s, %d frames of %d bytes: %d runs, %d walks, %.1f frames, %.0f ns a run, %.1f ns a frame; %v",
+			c.tracepoint, c.program, c.frames,
+			c.bytes, runs, walks, float64(frames)/float64(walks), float64(took)/float64(runs), float64(took)/float64(frames),
+			stats)
 	}
 }
 

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// The form of tables in files: a magic number, which changes with what records mean, and the number of parts; then each part's
-// start (u64), pages, offsets of entries and of records, and bytes (u32 each); then the data of the parts.
+// The form of tables in files: a magic number, which changes with what records mean, and the number of parts; then each
+// part's start (u64), pages, offsets of entries and of records, and bytes (u32 each); then the data of the parts.
 const (
 	tablesMagic  = "bpfunw01"
 	fileHeader   = len(tablesMagic) + 8
@@ -31,8 +31,8 @@ func (ts *Tables) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// ParseTables returns the tables that AppendBinary appended. They refer to b. It checks that the program stays within them, not what
-// they mean: use it for files that others cannot write, or Prove.
+// ParseTables returns the tables that AppendBinary appended. They refer to b. It checks that the program stays within
+// them, not what they mean: use it for files that others cannot write, or Prove.
 func ParseTables(b []byte) (*Tables, error) {
 	if len(b) < fileHeader || string(b[:len(tablesMagic)]) != tablesMagic {
 		return nil, fmt.Errorf("no tables of this release")

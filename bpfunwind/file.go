@@ -18,7 +18,8 @@ type Origin struct {
 // errDamaged says that a file is not as it was written.
 var errDamaged = errors.New("a damaged file of tables, or one of another release")
 
-// The form of files: a magic number, the XXH64 of all that follows, the lengths of Made and of the note (u32), both, and the tables.
+// The form of files: a magic number, the XXH64 of all that follows, the lengths of Made and of the note (u32), both,
+// and the tables.
 const (
 	fileMagic = "bpfufil1"
 	fileHash  = len(fileMagic)
@@ -37,10 +38,11 @@ func (ts *Tables) AppendFile(b []byte, from Origin) []byte {
 	return b
 }
 
-// ParseFile returns the tables that AppendFile appended. They refer to b. It checks what ParseTables does, and that the bytes are those
-// written; whether the tables mean the rows of an object was shown when they were made.
+// ParseFile returns the tables that AppendFile appended. They refer to b. It checks what ParseTables does, and that the
+// bytes are those written; whether the tables mean the rows of an object was shown when they were made.
 func ParseFile(b []byte) (from Origin, ts *Tables, err error) {
-	if len(b) < fileTexts || string(b[:fileHash]) != fileMagic || xxhash.Sum64(b[fileSizes:]) != binary.LittleEndian.Uint64(b[fileHash:]) {
+	if len(b) < fileTexts || string(b[:fileHash]) != fileMagic ||
+		xxhash.Sum64(b[fileSizes:]) != binary.LittleEndian.Uint64(b[fileHash:]) {
 		return from, nil, errDamaged
 	}
 	how, note := uint64(binary.LittleEndian.Uint32(b[fileSizes:])), uint64(binary.LittleEndian.Uint32(b[fileSizes+4:]))

@@ -21,15 +21,16 @@ import (
 // copyTo has a program's copies written to rings.
 func (s *session) copyTo(p *Program) {
 	attr := perfevent.Attr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_BPF_OUTPUT, Sample: 1,
-		Sample_type: unix.PERF_SAMPLE_REGS_USER | unix.PERF_SAMPLE_STACK_USER, Sample_regs_user: perfevent.RegsUser, Sample_stack_user: 8192}
+		Sample_type: unix.PERF_SAMPLE_REGS_USER | unix.PERF_SAMPLE_STACK_USER, Sample_regs_user: perfevent.RegsUser,
+		Sample_stack_user: 8192}
 	s.samples = s.open(attr, 1<<24)
 	for cpu, ring := range s.samples {
 		require.NoError(s.t, p.CopyTo(cpu, ring.event.FD()))
 	}
 }
 
-// TestFollow: of what a thread executes, and of its children, each event comes with a copy, from the exec on; other processes have
-// none. What has regions is walked until its next exec.
+// TestFollow: of what a thread executes, and of its children, each event comes with a copy, from the exec on; other
+// processes have none. What has regions is walked until its next exec.
 func TestFollow(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -65,7 +65,8 @@ type perfRing struct {
 
 // newSession watches which code processes have.
 func newSession(t *testing.T, opt Options) *session {
-	s := &session{t: t, u: loadForTest(t, opt), files: map[string]*file{}, wanted: map[uint32]bool{}, dirty: map[uint32]bool{},
+	s := &session{t: t, u: loadForTest(t, opt), files: map[string]*file{}, wanted: map[uint32]bool{},
+		dirty: map[uint32]bool{},
 		views: map[uint32][]code{}, onSample: func(*Sample) {}, onCopy: func(*perfdata.Sample) {}}
 	s.side = s.open(perfevent.Attr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY,
 		Bits: unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | unix.PerfBitCommExec | unix.PerfBitTask}, 1<<20)
@@ -340,7 +341,8 @@ func reference(list []code, sample *perfdata.Sample, limit int) (pcs []uint64, e
 // registersOf returns a sample's registers, which are in the order of enum perf_event_x86_regs.
 func registersOf(sample *perfdata.Sample) abi.Regs {
 	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
-	order := []int{abi.RAX, abi.RBX, abi.RCX, abi.RDX, abi.RSI, abi.RDI, abi.RBP, abi.RSP, abi.RIP, abi.R8, abi.R9, abi.R10, abi.R11, abi.R12,
+	order := []int{abi.RAX, abi.RBX, abi.RCX, abi.RDX, abi.RSI, abi.RDI, abi.RBP, abi.RSP, abi.RIP, abi.R8, abi.R9,
+		abi.R10, abi.R11, abi.R12,
 		abi.R13, abi.R14, abi.R15}
 	for i, reg := range order {
 		regs.Reg[reg] = sample.UserRegs.Values[i]

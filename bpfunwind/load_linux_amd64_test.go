@@ -40,7 +40,8 @@ func TestLoad(t *testing.T) {
 			require.NoError(t, err)
 			verified, _ := info.VerifiedInstructions()
 			size, _ := info.JitedSize()
-			t.Logf("kind %d, kernel's frames %v: %v, %d instructions verified, %d bytes of machine code", kind, kernel, took, verified, size)
+			t.Logf("kind %d, kernel's frames %v: %v, %d instructions verified, %d bytes of machine code", kind, kernel, took,
+				verified, size)
 			require.NoError(t, p.Close())
 		}
 	}
@@ -67,7 +68,8 @@ func TestRights(t *testing.T) {
 	for rights, capabilities := range map[string][]uintptr{"none": nil, "both": {unix.CAP_BPF, unix.CAP_PERFMON}} {
 		cmd := exec.Command("/proc/self/exe", "-test.run=^TestRights$")
 		cmd.Env = append(os.Environ(), variable+"="+rights)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, AmbientCaps: capabilities}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534},
+			AmbientCaps: capabilities}
 		out, err := cmd.CombinedOutput()
 		assert.NoError(t, err, "%s: %s", rights, out)
 	}
@@ -75,8 +77,10 @@ func TestRights(t *testing.T) {
 
 // TestExplain: a refusal names the function that the kernel lacks.
 func TestExplain(t *testing.T) {
-	err := explain(&ebpf.VerifierError{Cause: unix.EINVAL, Log: []string{"204: (85) call unknown#181", "invalid func unknown#181"}})
+	err := explain(&ebpf.VerifierError{Cause: unix.EINVAL, Log: []string{"204: (85) call unknown#181",
+		"invalid func unknown#181"}})
 	assert.ErrorIs(t, err, ErrKernel)
 	assert.ErrorContains(t, err, "this kernel has no FnLoop")
-	assert.NotErrorIs(t, explain(&ebpf.VerifierError{Cause: unix.EINVAL, Log: []string{"R1 invalid mem access"}}), ErrKernel)
+	assert.NotErrorIs(t, explain(&ebpf.VerifierError{Cause: unix.EINVAL, Log: []string{"R1 invalid mem access"}}),
+		ErrKernel)
 }

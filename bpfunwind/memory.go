@@ -34,7 +34,8 @@ const alignment = 32
 
 // chunkSpec describes a chunk.
 func chunkSpec() *ebpf.MapSpec {
-	return &ebpf.MapSpec{Name: "chunk", Type: ebpf.Array, KeySize: 4, ValueSize: chunkSize, MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE}
+	return &ebpf.MapSpec{Name: "chunk", Type: ebpf.Array, KeySize: 4, ValueSize: chunkSize, MaxEntries: 1,
+		Flags: unix.BPF_F_MMAPABLE}
 }
 
 // allocate returns a block of at least n bytes, at most a chunk.

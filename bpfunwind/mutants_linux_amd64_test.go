@@ -26,7 +26,8 @@ import (
 const mutantsEnv = "BPFUNWIND_MUTANTS"
 
 // opposites are operations that are taken for each other.
-var opposites = map[asm.JumpOp]asm.JumpOp{asm.JEq: asm.JNE, asm.JNE: asm.JEq, asm.JGT: asm.JGE, asm.JGE: asm.JGT, asm.JLT: asm.JLE, asm.JLE: asm.JLT,
+var opposites = map[asm.JumpOp]asm.JumpOp{asm.JEq: asm.JNE, asm.JNE: asm.JEq, asm.JGT: asm.JGE, asm.JGE: asm.JGT,
+	asm.JLT: asm.JLE, asm.JLE: asm.JLT,
 	asm.JSLT: asm.JSGE}
 
 // mutate changes an instruction at random. It returns what it did, or "".
@@ -39,7 +40,8 @@ func mutate(r *rand.Rand, list asm.Instructions, i int) string {
 		return ""
 	case change == 0 && class.IsJump() && opposites[ins.OpCode.JumpOp()] != 0:
 		ins.OpCode = ins.OpCode.SetJumpOp(opposites[ins.OpCode.JumpOp()])
-	case change == 1 && (class == asm.ALU64Class || class.IsJump() || class == asm.StClass) && ins.OpCode.JumpOp() != asm.Exit:
+	case change == 1 && (class == asm.ALU64Class || class.IsJump() || class == asm.StClass) &&
+		ins.OpCode.JumpOp() != asm.Exit:
 		ins.Constant += []int64{1, -1, 8, -8, 64}[r.IntN(5)]
 	case change == 2 && (class == asm.LdXClass || class == asm.StXClass || class == asm.StClass):
 		ins.Offset += []int16{8, -8, 4, -4, 1}[r.IntN(5)]
@@ -62,8 +64,8 @@ func mutate(r *rand.Rand, list asm.Instructions, i int) string {
 	return ""
 }
 
-// TestProgramMutants changes instructions of the program: what the kernel's verifier does not refuse, the walks beside Table.Step find, but
-// for changes that do no harm. See noHarm.
+// TestProgramMutants changes instructions of the program: what the kernel's verifier does not refuse, the walks beside
+// Table.Step find, but for changes that do no harm. See noHarm.
 func TestProgramMutants(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -112,7 +114,8 @@ func TestProgramMutants(t *testing.T) {
 			list := rigs[0].program()
 			what = fmt.Sprintf("%s+%s", where(list, i%len(list)), what)
 			t.Log(what)
-			assert.True(t, !strict || slices.ContainsFunc(noHarm, func(e *regexp.Regexp) bool { return e.MatchString(what) }), "accepted: %s", what)
+			assert.True(t, !strict || slices.ContainsFunc(noHarm, func(e *regexp.Regexp) bool { return e.MatchString(what) }),
+				"accepted: %s", what)
 		}
 		done++
 	}
@@ -132,22 +135,26 @@ func where(list asm.Instructions, i int) string {
 
 // noHarm are changes that do not change what a walk finds, with the reason.
 var noHarm = []*regexp.Regexp{
-	regexp.MustCompile(`<damaged>|<norow>`),                   // bounds for the verifier: tables that were proven stay within them
-	regexp.MustCompile(`<special>`),                           // plain records, told by the code for all kinds
-	regexp.MustCompile(`^(window|refill)\d|<plain>`),          // when and how much of the stack is read: frames need the same words
-	regexp.MustCompile(`<(regions64|regions512|entries)`),     // shortcuts to fewer steps of a search
-	regexp.MustCompile(`off: 5160 imm`),                       // Sample.Kept: any value but 0
-	regexp.MustCompile(`^found\d\+[0-3]\+|^frame1`),           // the second frame of a call, left to the next call
-	regexp.MustCompile(`^(ownframes|intime|hooked)\+`),        // the test's own code
-	regexp.MustCompile(`^sigfailed\+[345]\+`),                 // where words go that are read only to see whether they can be
+	// bounds for the verifier: tables that were proven stay within them
+	regexp.MustCompile(`<damaged>|<norow>`),
+	regexp.MustCompile(`<special>`), // plain records, told by the code for all kinds
+	// when and how much of the stack is read: frames need the same words
+	regexp.MustCompile(`^(window|refill)\d|<plain>`),
+	regexp.MustCompile(`<(regions64|regions512|entries)`), // shortcuts to fewer steps of a search
+	regexp.MustCompile(`off: 5160 imm`),                   // Sample.Kept: any value but 0
+	regexp.MustCompile(`^found\d\+[0-3]\+|^frame1`),       // the second frame of a call, left to the next call
+	regexp.MustCompile(`^(ownframes|intime|hooked)\+`),    // the test's own code
+	// where words go that are read only to see whether they can be
+	regexp.MustCompile(`^sigfailed\+[345]\+`),
 	regexp.MustCompile(`^start\+\d+\+MovImm dst: r1 imm: 1 `), // a state in use: any value but 0
-	regexp.MustCompile(`^none\+0\+`),                          // what is returned for processes that have not begun: no event is enabled in them
-	regexp.MustCompile(`<late>`),                              // a nanosecond more of time
-	regexp.MustCompile(`<quiet>`),                             // a quarter of the ring, a few bytes more or less
+	// what is returned for processes that have not begun: no event is enabled in them
+	regexp.MustCompile(`^none\+0\+`),
+	regexp.MustCompile(`<late>`),  // a nanosecond more of time
+	regexp.MustCompile(`<quiet>`), // a quarter of the ring, a few bytes more or less
 }
 
-// endsElsewhere looks whether walks in a circle end at the limits of frames and time, and samples that do not fit into the ring count
-// as lost; a quarter of the ring wakes the reader.
+// endsElsewhere looks whether walks in a circle end at the limits of frames and time, and samples that do not fit into
+// the ring count as lost; a quarter of the ring wakes the reader.
 func (g *rig) endsElsewhere(t *testing.T) bool {
 	for g.u.Read(0, func(*Sample) {}) != nil {
 	}
@@ -207,7 +214,8 @@ func (g *rig) endsElsewhere(t *testing.T) bool {
 	return number < 1000 || number+int(stats.Lost) != runs
 }
 
-// differs takes a number of walks, and reports whether one does not do what Table.Step does, or whether the counts are wrong.
+// differs takes a number of walks, and reports whether one does not do what Table.Step does, or whether the counts are
+// wrong.
 func (g *rig) differs(t *testing.T, real []*dwarfcfa.Table, walks int) bool {
 	for g.u.Read(0, func(*Sample) {}) != nil { // what another mutant left
 	}

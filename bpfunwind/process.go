@@ -39,8 +39,8 @@ type regions struct {
 	users   int // processes
 }
 
-// AddObject puts an object's tables where programs find them. Make proves tables; those that were read from elsewhere mean what
-// they mean.
+// AddObject puts an object's tables where programs find them. Make proves tables; those that were read from elsewhere
+// mean what they mean.
 func (u *Unwinder) AddObject(ts *Tables) (*Object, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -81,13 +81,14 @@ func (u *Unwinder) release(o *Object) {
 	o.parts = nil
 }
 
-// MapProcess says which code a process has: all its mappings of objects, ascending, instead of those said before. Pcs in no mapping
-// lie in no region; without mappings samples come with copies. The process's number is the thread group's in the first PID namespace.
+// MapProcess says which code a process has: all its mappings of objects, ascending, instead of those said before. Pcs
+// in no mapping lie in no region; without mappings samples come with copies. The process's number is the thread group's
+// in the first PID namespace.
 //
-// At an exec the kernel forgets the mappings at once, and walks no more before the next call. Otherwise, between a change of the
-// mappings and the call samples are made with the old ones; a call with what was true before an exec is wrong until the next. So
-// samples say with which view they were made: one is good if no mapping changed between the time that the view is of and the
-// sample's.
+// At an exec the kernel forgets the mappings at once, and walks no more before the next call. Otherwise, between a
+// change of the mappings and the call samples are made with the old ones; a call with what was true before an exec is
+// wrong until the next. So samples say with which view they were made: one is good if no mapping changed between the
+// time that the view is of and the sample's.
 func (u *Unwinder) MapProcess(pid uint32, mappings []Mapping) (view uint32, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -135,7 +136,8 @@ func (u *Unwinder) Forget(pid uint32) error {
 	return err
 }
 
-// use makes regions those of a process. Walks that are in progress with those before notice it, so that their memory is free.
+// use makes regions those of a process. Walks that are in progress with those before notice it, so that their memory is
+// free.
 func (u *Unwinder) use(pid uint32, r *regions) error {
 	var value [viewSize]byte
 	for i, n := range []uint32{r.chunk, r.offset, uint32(r.number), r.view} {
@@ -176,7 +178,8 @@ func layOut(mappings []Mapping) (list []byte, err error) {
 	for _, m := range mappings {
 		switch {
 		case m.Start < end || m.Start >= m.End || m.End > maxAddress:
-			return nil, fmt.Errorf("mapping %#x-%#x: want ascending, not empty ones below %#x", m.Start, m.End, uint64(maxAddress))
+			return nil, fmt.Errorf("mapping %#x-%#x: want ascending, not empty ones below %#x", m.Start, m.End,
+				uint64(maxAddress))
 		case m.Start%pageSize != 0 || m.Bias%pageSize != 0:
 			return nil, fmt.Errorf("mapping at %#x with load bias %#x: want multiples of %d", m.Start, m.Bias, pageSize)
 		case m.Object == nil:
@@ -209,7 +212,8 @@ func (m *Mapping) appendRegions(list []byte) []byte {
 			first = (at - start) >> pageShift
 		}
 		end = min(end, m.End)
-		list = appendRegion(list, at, end, p.chunk, p.offset+uint32(4*first), p.offset+uint32(p.entries), p.offset+uint32(p.records))
+		list = appendRegion(list, at, end, p.chunk, p.offset+uint32(4*first), p.offset+uint32(p.entries),
+			p.offset+uint32(p.records))
 		at = end
 	}
 	return appendRegion(list, at, m.End, noChunk, 0, 0, 0)

@@ -132,7 +132,8 @@ func (p *program) begin(process asm.Register) {
 		set(asm.R8, header(headerCount), 0), set(asm.R8, header(headerKernel), 0), set(asm.R8, header(headerKept), 0),
 		set(asm.R8, header(headerSource), int64(int32(p.source.ID))),
 		load(asm.R1, asm.RFP, stackCPU, asm.DWord), store(asm.R8, header(headerCPU), asm.R1, asm.Word),
-		asm.Mov.Imm(asm.R1, 0), store(asm.R8, header(headerPeriod), asm.R1, asm.DWord), store(asm.R8, header(headerAddr), asm.R1, asm.DWord),
+		asm.Mov.Imm(asm.R1, 0), store(asm.R8, header(headerPeriod), asm.R1, asm.DWord),
+		store(asm.R8, header(headerAddr), asm.R1, asm.DWord),
 		asm.FnKtimeGetNs.Call(), store(asm.R8, header(headerTime), asm.R0, asm.DWord),
 		asm.Add.Imm(asm.R0, int32(p.maxTime)), store(asm.R8, stateDeadline, asm.R0, asm.DWord),
 	)
@@ -146,7 +147,8 @@ func (p *program) begin(process asm.Register) {
 }
 
 // ptRegs has the offsets of registers in struct pt_regs (arch/x86/include/asm/ptrace.h).
-var ptRegs = [abi.NumRegs]int{abi.R15: 0, abi.R14: 8, abi.R13: 16, abi.R12: 24, abi.RBP: 32, abi.RBX: 40, abi.R11: 48, abi.R10: 56, abi.R9: 64,
+var ptRegs = [abi.NumRegs]int{abi.R15: 0, abi.R14: 8, abi.R13: 16, abi.R12: 24, abi.RBP: 32, abi.RBX: 40, abi.R11: 48,
+	abi.R10: 56, abi.R9: 64,
 	abi.R8: 72, abi.RAX: 80, abi.RCX: 88, abi.RDX: 96, abi.RSI: 104, abi.RDI: 112, abi.RIP: 128, abi.RSP: 152}
 
 const (
@@ -194,7 +196,8 @@ func (p *program) walk() {
 	p.add(
 		store(asm.RFP, stackState, asm.R8, asm.DWord),
 		asm.Mov.Imm(asm.R1, int32(p.maxFrames+1)),
-		asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: asm.R2, Src: asm.PseudoFunc, Constant: -1}.WithReference(stepName),
+		asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: asm.R2, Src: asm.PseudoFunc, Constant: -1}.WithReference(
+			stepName),
 		move(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, stackState),
 		asm.Mov.Imm(asm.R4, 0),
 		asm.FnLoop.Call(),
@@ -220,7 +223,8 @@ func (p *program) unchanged(process asm.Register) {
 
 // count counts the walk. It leaves the outcome in r9.
 func (p *program) count() {
-	p.add(load(asm.R9, asm.R8, stateOutcome, asm.Word), asm.JLT.Imm(asm.R9, int32(NumOutcomes), "known"), asm.Mov.Imm(asm.R9, int32(Damaged)))
+	p.add(load(asm.R9, asm.R8, stateOutcome, asm.Word), asm.JLT.Imm(asm.R9, int32(NumOutcomes), "known"),
+		asm.Mov.Imm(asm.R9, int32(Damaged)))
 	p.label("known")
 	p.add(
 		store(asm.R8, stateHeader+headerOutcome, asm.R9, asm.Word),
@@ -245,7 +249,8 @@ func (p *program) send() {
 	p.add(
 		move(asm.R7, asm.R0),
 		move(asm.R1, asm.R7), asm.Mov.Imm(asm.R2, availData), asm.FnRingbufQuery.Call(),
-		asm.Mov.Imm(asm.R4, noWakeup), asm.JLT.Imm(asm.R0, int32(p.maps.ringSize/4), "quiet"), asm.Mov.Imm(asm.R4, forceWakeup),
+		asm.Mov.Imm(asm.R4, noWakeup), asm.JLT.Imm(asm.R0, int32(p.maps.ringSize/4), "quiet"),
+		asm.Mov.Imm(asm.R4, forceWakeup),
 	)
 	p.label("quiet")
 	p.add(
@@ -297,8 +302,8 @@ func emitExec(processes int) asm.Instructions {
 	return a.list
 }
 
-// emitFork returns a program for the tracepoint of forks: children of known processes are known. Children of a thread that is followed
-// are known from their exec on. The id of a process lies at an offset in the kernel's task_struct.
+// emitFork returns a program for the tracepoint of forks: children of known processes are known. Children of a thread
+// that is followed are known from their exec on. The id of a process lies at an offset in the kernel's task_struct.
 func emitFork(processes int, processID uint32) asm.Instructions {
 	const stackChild, stackView = -16, -32
 	a := &assembler{}
@@ -320,10 +325,12 @@ func emitFork(processes int, processID uint32) asm.Instructions {
 	a.label("read")
 	a.add(
 		asm.Mov.Imm(asm.R1, 0), store(asm.RFP, stackChild, asm.R1, asm.DWord),
-		move(asm.R1, asm.RFP), asm.Add.Imm(asm.R1, stackChild), asm.Mov.Imm(asm.R2, 4), move(asm.R3, asm.R6), asm.Add.Imm(asm.R3, int32(processID)),
+		move(asm.R1, asm.RFP), asm.Add.Imm(asm.R1, stackChild), asm.Mov.Imm(asm.R2, 4), move(asm.R3, asm.R6),
+		asm.Add.Imm(asm.R3, int32(processID)),
 		asm.FnProbeReadKernel.Call(), asm.JNE.Imm(asm.R0, 0, "end"),
 		load(asm.R1, asm.RFP, stackChild, asm.Word), asm.JEq.Reg(asm.R1, asm.R8, "end"), // a thread
-		asm.LoadMapPtr(asm.R1, processes), move(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, stackChild), move(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, stackView),
+		asm.LoadMapPtr(asm.R1, processes), move(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, stackChild), move(asm.R3, asm.RFP),
+		asm.Add.Imm(asm.R3, stackView),
 		asm.Mov.Imm(asm.R4, 0), asm.FnMapUpdateElem.Call(),
 	)
 	a.label("end")

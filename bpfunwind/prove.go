@@ -7,13 +7,14 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// Prove shows from the bytes of the tables that the program finds, at each pc, a record that means the table's row there.
-// A record may say that there is none only where the row has none. The error names the first pc that differs.
+// Prove shows from the bytes of the tables that the program finds, at each pc, a record that means the table's row
+// there. A record may say that there is none only where the row has none. The error names the first pc that differs.
 //
 // The claim rests on decode, which says what the program does for a record. The tests run the program beside
 // dwarfcfa.Table.Step.
 func (ts *Tables) Prove(t *dwarfcfa.Table) error {
-	p := prover{table: t, shown: make([]record, len(t.Rows)), steps: make([]step, len(t.Rows)), have: make([]bool, len(t.Rows))}
+	p := prover{table: t, shown: make([]record, len(t.Rows)), steps: make([]step, len(t.Rows)),
+		have: make([]bool, len(t.Rows))}
 	end := uint64(0) // of the part before
 	for i := range ts.parts {
 		part := &ts.parts[i]

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestQueue: samples of all CPUs come once each, with their frames, in the order of their time, however often the rings are read.
+// TestQueue: samples of all CPUs come once each, with their frames, in the order of their time, however often the rings
+// are read.
 func TestQueue(t *testing.T) {
 	s := newSession(t, Options{RingSize: 1 << 25})
 	p, err := s.u.NewProgram(Source{Kind: RawTracepoint})

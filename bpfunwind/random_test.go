@@ -48,7 +48,8 @@ func pagesTable(r *rand.Rand) *dwarfcfa.Table {
 	return t
 }
 
-// denseTable makes a table whose ranges have at most that number of bytes; 0: any length. With 1, pages have 256 ranges.
+// denseTable makes a table whose ranges have at most that number of bytes; 0: any length. With 1, pages have 256
+// ranges.
 func denseTable(r *rand.Rand, ranges, longest int) *dwarfcfa.Table {
 	g := &generator{r, &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}}
 	t := g.table
@@ -142,17 +143,20 @@ func (g *generator) row() dwarfcfa.Row {
 	case 1:
 		ops := []dwarfcfa.ExprOp{{Code: dwarfcfa.OpReg, Reg: base, Arg: g.offset()}, {Code: dwarfcfa.OpDeref, Arg: 8}}
 		if g.IntN(2) == 0 {
-			ops = append(ops, dwarfcfa.ExprOp{Code: dwarfcfa.OpConst, Arg: int64(g.IntN(300))}, dwarfcfa.ExprOp{Code: dwarfcfa.OpPlus})
+			ops = append(ops, dwarfcfa.ExprOp{Code: dwarfcfa.OpConst, Arg: int64(g.IntN(300))},
+				dwarfcfa.ExprOp{Code: dwarfcfa.OpPlus})
 		} else {
 			drap = g.IntN(2) == 0
 		}
 		row.CFA = dwarfcfa.CFARule{Kind: dwarfcfa.CFAExpr, Expr: g.expr(false, ops...)}
 	case 2:
 		row.CFA = dwarfcfa.CFARule{Kind: dwarfcfa.CFAExpr, Expr: g.expr(false,
-			dwarfcfa.ExprOp{Code: dwarfcfa.OpReg, Reg: base, Arg: g.offset()}, dwarfcfa.ExprOp{Code: dwarfcfa.OpReg, Reg: abi.RIP},
+			dwarfcfa.ExprOp{Code: dwarfcfa.OpReg, Reg: base, Arg: g.offset()},
+			dwarfcfa.ExprOp{Code: dwarfcfa.OpReg, Reg: abi.RIP},
 			dwarfcfa.ExprOp{Code: dwarfcfa.OpConst, Arg: 15}, dwarfcfa.ExprOp{Code: dwarfcfa.OpAnd},
 			dwarfcfa.ExprOp{Code: dwarfcfa.OpConst, Arg: int64(g.IntN(17))}, dwarfcfa.ExprOp{Code: dwarfcfa.OpGe},
-			dwarfcfa.ExprOp{Code: dwarfcfa.OpConst, Arg: 3}, dwarfcfa.ExprOp{Code: dwarfcfa.OpShl}, dwarfcfa.ExprOp{Code: dwarfcfa.OpPlus})}
+			dwarfcfa.ExprOp{Code: dwarfcfa.OpConst, Arg: 3}, dwarfcfa.ExprOp{Code: dwarfcfa.OpShl},
+			dwarfcfa.ExprOp{Code: dwarfcfa.OpPlus})}
 	}
 	for _, reg := range saved {
 		switch g.IntN(4) {
@@ -185,7 +189,8 @@ func (g *generator) unusual(row *dwarfcfa.Row) {
 			rule = dwarfcfa.RegRule{Kind: dwarfcfa.RuleUndefined}
 		}
 	case 2:
-		rule = dwarfcfa.RegRule{Kind: dwarfcfa.RuleExpression, Expr: g.expr(true, dwarfcfa.ExprOp{Code: dwarfcfa.OpReg, Reg: g.callee(), Arg: g.offset()})}
+		rule = dwarfcfa.RegRule{Kind: dwarfcfa.RuleExpression,
+			Expr: g.expr(true, dwarfcfa.ExprOp{Code: dwarfcfa.OpReg, Reg: g.callee(), Arg: g.offset()})}
 	}
 	row.Regs[reg] = rule
 }
@@ -194,14 +199,16 @@ func (g *generator) unusual(row *dwarfcfa.Row) {
 func (g *generator) signal() dwarfcfa.Row {
 	row := dwarfcfa.Row{Flags: dwarfcfa.RowSignal}
 	row.CFA = dwarfcfa.CFARule{Kind: dwarfcfa.CFAExpr,
-		Expr: g.expr(false, dwarfcfa.ExprOp{Code: dwarfcfa.OpReg, Reg: abi.RSP, Arg: sigRSP}, dwarfcfa.ExprOp{Code: dwarfcfa.OpDeref, Arg: 8})}
+		Expr: g.expr(false, dwarfcfa.ExprOp{Code: dwarfcfa.OpReg, Reg: abi.RSP, Arg: sigRSP},
+			dwarfcfa.ExprOp{Code: dwarfcfa.OpDeref, Arg: 8})}
 	other := g.IntN(40)
 	for i, reg := range sigcontext {
 		off := sigcontextAt + 8*int64(i)
 		if i == other {
 			off += 8
 		}
-		row.Regs[reg] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleExpression, Expr: g.expr(true, dwarfcfa.ExprOp{Code: dwarfcfa.OpReg, Reg: abi.RSP, Arg: off})}
+		row.Regs[reg] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleExpression,
+			Expr: g.expr(true, dwarfcfa.ExprOp{Code: dwarfcfa.OpReg, Reg: abi.RSP, Arg: off})}
 	}
 	if g.IntN(2) == 0 {
 		row.Regs[abi.RSP] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleValOffset}

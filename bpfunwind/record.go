@@ -170,8 +170,8 @@ func (s *step) words(kind placeKind) (low, high int64) {
 	return low, high
 }
 
-// hasCaller reports whether the caller's pc and rsp are known. The program does not look whether rsp is lost, as it would be if
-// it came from a lost register.
+// hasCaller reports whether the caller's pc and rsp are known. The program does not look whether rsp is lost, as it
+// would be if it came from a lost register.
 func hasCaller(r record) bool {
 	_, inRegister := slotRegister(r[byteRSP])
 	return r[byteRA] != slotLost && r[byteRSP] != slotLost && (!inRegister || r[byteRSP] == slotRSP)
@@ -232,7 +232,8 @@ func (r record) decode() (step, error) {
 	if !ok || base == abi.RIP || isVolatile(base) && kind != kindVolatile {
 		return step{}, fmt.Errorf("record %x: base %d", r, r[byteBase])
 	}
-	s := step{kind: stepFrame, stale: stale, cfa: cfa{reg: uint16(base), off: int64(int32(binary.LittleEndian.Uint32(r[byteOff:])))}}
+	s := step{kind: stepFrame, stale: stale,
+		cfa: cfa{reg: uint16(base), off: int64(int32(binary.LittleEndian.Uint32(r[byteOff:])))}}
 	var shift int64
 	size := r[byteSize]
 	tooLong := size > wordsEnd

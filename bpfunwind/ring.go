@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sample is a walk. Its frames are run-time pcs, unadjusted: the first one was executing, others are return addresses, except behind a
-// signal frame.
+// Sample is a walk. Its frames are run-time pcs, unadjusted: the first one was executing, others are return addresses,
+// except behind a signal frame.
 type Sample struct {
 	Time     uint64 // ns of CLOCK_MONOTONIC
 	PID, TID uint32 // thread group and thread in the first PID namespace
@@ -24,11 +24,12 @@ type Sample struct {
 	Source   uint32 // Source.ID of the program
 	View     uint32 // see MapProcess
 	Outcome  Outcome
-	Kept     bool     // a frame needed a register that calls may change; it was taken to have survived, as by libgcc and gdb
-	Period   uint64   // PerfEvent: events since the last sample
-	Addr     uint64   // PerfEvent: of the event, such as the page that was not there
-	Kernel   []uint64 // frames of the kernel, the innermost first; in the ring: valid until f returns
-	User     []uint64 // frames of the process
+	// a frame needed a register that calls may change; it was taken to have survived, as by libgcc and gdb
+	Kept   bool
+	Period uint64   // PerfEvent: events since the last sample
+	Addr   uint64   // PerfEvent: of the event, such as the page that was not there
+	Kernel []uint64 // frames of the kernel, the innermost first; in the ring: valid until f returns
+	User   []uint64 // frames of the process
 }
 
 // ringSet are the rings of all CPUs.
@@ -37,7 +38,8 @@ type ringSet struct {
 	epoll int
 }
 
-// ring is a BPF ring buffer (kernel/bpf/ringbuf.c): positions of reader and writer, a page each, and the data, mapped twice.
+// ring is a BPF ring buffer (kernel/bpf/ringbuf.c): positions of reader and writer, a page each, and the data, mapped
+// twice.
 type ring struct {
 	inner    *ebpf.Map
 	read     []byte
@@ -104,13 +106,14 @@ func (s *ringSet) close() {
 // FD returns a descriptor for poll: it can be read when a ring is a quarter full, until the next Read.
 func (u *Unwinder) FD() int { return u.rings.epoll }
 
-// Read calls f for the samples that the rings hold. It first waits until one is a quarter full, but no longer than wait. Samples
-// of a CPU come in the order of their time.
+// Read calls f for the samples that the rings hold. It first waits until one is a quarter full, but no longer than
+// wait. Samples of a CPU come in the order of their time.
 func (u *Unwinder) Read(wait time.Duration, f func(*Sample)) error {
 	u.reading.Lock()
 	defer u.reading.Unlock()
 	var events [16]unix.EpollEvent
-	if _, err := unix.EpollWait(u.rings.epoll, events[:], int(wait.Milliseconds())); err != nil && !errors.Is(err, unix.EINTR) {
+	if _, err := unix.EpollWait(u.rings.epoll, events[:], int(wait.Milliseconds())); err != nil &&
+		!errors.Is(err, unix.EINTR) {
 		return os.NewSyscallError("epoll_wait", err)
 	}
 	var sample Sample

@@ -113,7 +113,8 @@ func TestFull(t *testing.T) {
 	assert.ErrorContains(t, err, "more than 16384 regions")
 	_, err = u.MapProcess(1007, many[:maxRegions])
 	assert.NoError(t, err)
-	for _, bad := range [][]Mapping{{many[1], many[0]}, {many[0], many[0]}, {{0x1000, 0x1000, 0, o}}, {{0x1010, 0x2000, 0, o}}, {{0x1000, 0x2000, 8, o}},
+	for _, bad := range [][]Mapping{{many[1], many[0]}, {many[0], many[0]}, {{0x1000, 0x1000, 0, o}},
+		{{0x1010, 0x2000, 0, o}}, {{0x1000, 0x2000, 8, o}},
 		{{0x1000, 0x2000, 0, nil}}, {{0x1000, 1 << 63, 0, o}}} {
 		_, err = u.MapProcess(1007, bad)
 		assert.Error(t, err, "%+v", bad)
@@ -131,7 +132,8 @@ func TestFull(t *testing.T) {
 
 // TestOptions: options that cannot be met are errors.
 func TestOptions(t *testing.T) {
-	for _, opt := range []Options{{MaxFrames: -1}, {MaxFrames: 1 << 17}, {MaxTime: -1}, {MaxTime: 2 * time.Second}, {MaxProcesses: -1}, {RingSize: 5000},
+	for _, opt := range []Options{{MaxFrames: -1}, {MaxFrames: 1 << 17}, {MaxTime: -1}, {MaxTime: 2 * time.Second},
+		{MaxProcesses: -1}, {RingSize: 5000},
 		{RingSize: 1024}} {
 		_, err := Load(opt)
 		assert.Error(t, err, "%+v", opt)
@@ -150,7 +152,8 @@ func circleTable() *dwarfcfa.Table {
 	row.Regs[abi.RSP].Kind = dwarfcfa.RuleValOffset
 	row.Regs[abi.RBP] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -16}
 	row.Regs[abi.RIP] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -8}
-	return &dwarfcfa.Table{Ranges: []dwarfcfa.Range{{Start: 0x1000, End: 0x2000}}, Rows: []dwarfcfa.Row{row}, Exprs: make([]dwarfcfa.Expr, 1)}
+	return &dwarfcfa.Table{Ranges: []dwarfcfa.Range{{Start: 0x1000, End: 0x2000}}, Rows: []dwarfcfa.Row{row},
+		Exprs: make([]dwarfcfa.Expr, 1)}
 }
 
 // TestCircle: stacks that lead in a circle end at the limits.
@@ -216,8 +219,8 @@ func TestLost(t *testing.T) {
 	assert.Equal(t, runs, read+stats.Lost)
 }
 
-// TestRemap changes the regions of a process at each moment of its walks, and uses the memory of the old ones for others: a stack that
-// claims to be whole is.
+// TestRemap changes the regions of a process at each moment of its walks, and uses the memory of the old ones for
+// others: a stack that claims to be whole is.
 func TestRemap(t *testing.T) {
 	w := newWorkload(t, "s", 2000, 100, 4000)
 	pid := uint32(w.cmd.Process.Pid)

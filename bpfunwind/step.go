@@ -11,7 +11,8 @@ type step struct {
 	kind   stepKind
 	cfa    cfa               // stepFrame
 	places [numColumns]place // stepFrame
-	stale  bool              // stepFrame: registers that a call may change are saved, too, and the program does not follow them
+	// stepFrame: registers that a call may change are saved, too, and the program does not follow them
+	stale bool
 }
 
 // stepKind is the kind of a step.
@@ -177,7 +178,8 @@ func derefCFA(ops []dwarfcfa.ExprOp) (c cfa, ok bool) {
 // pltCFA recognises what ld writes for entries of procedure linkage tables: a word is on the stack from the
 // instruction at add on.
 func pltCFA(ops []dwarfcfa.ExprOp) (c cfa, ok bool) {
-	want := []dwarfcfa.ExprOp{{Code: dwarfcfa.OpReg}, {Code: dwarfcfa.OpReg, Reg: abi.RIP}, {Code: dwarfcfa.OpConst, Arg: 15},
+	want := []dwarfcfa.ExprOp{{Code: dwarfcfa.OpReg}, {Code: dwarfcfa.OpReg, Reg: abi.RIP},
+		{Code: dwarfcfa.OpConst, Arg: 15},
 		{Code: dwarfcfa.OpAnd}, {Code: dwarfcfa.OpConst}, {Code: dwarfcfa.OpGe}, {Code: dwarfcfa.OpConst, Arg: 3},
 		{Code: dwarfcfa.OpShl}, {Code: dwarfcfa.OpPlus}}
 	const base, border = 0, 4
@@ -199,9 +201,10 @@ func pltCFA(ops []dwarfcfa.ExprOp) (c cfa, ok bool) {
 	return cfa{form: cfaPLT, reg: ops[base].Reg, off: ops[base].Arg, add: ops[border].Arg}, true
 }
 
-// sigcontext has the registers in the order of the kernel's struct sigcontext (arch/x86/include/uapi/asm/sigcontext.h). In the frame
-// of a signal handler's return r8 lies at rsp + sigcontextAt.
-var sigcontext = [abi.NumRegs]int{abi.R8, abi.R9, abi.R10, abi.R11, abi.R12, abi.R13, abi.R14, abi.R15, abi.RDI, abi.RSI, abi.RBP, abi.RBX,
+// sigcontext has the registers in the order of the kernel's struct sigcontext (arch/x86/include/uapi/asm/sigcontext.h).
+// In the frame of a signal handler's return r8 lies at rsp + sigcontextAt.
+var sigcontext = [abi.NumRegs]int{abi.R8, abi.R9, abi.R10, abi.R11, abi.R12, abi.R13, abi.R14, abi.R15, abi.RDI,
+	abi.RSI, abi.RBP, abi.RBX,
 	abi.RDX, abi.RAX, abi.RCX, abi.RSP, abi.RIP}
 
 const (

@@ -77,7 +77,8 @@ func newRig(t *testing.T, seed uint64, frames int) *rig {
 	g := &rig{Rand: rand.New(rand.NewPCG(seed, 1)), frames: frames, maxTime: 1e9, code: 0x10_0000_0000}
 	g.u = loadForTest(t, Options{MaxFrames: frames, MaxTime: time.Second})
 	var err error
-	g.registers, err = ebpf.NewMap(&ebpf.MapSpec{Name: "registers", Type: ebpf.Array, KeySize: 4, ValueSize: 8 * (abi.NumRegs + 2), MaxEntries: 1,
+	g.registers, err = ebpf.NewMap(&ebpf.MapSpec{Name: "registers", Type: ebpf.Array, KeySize: 4,
+		ValueSize: 8 * (abi.NumRegs + 2), MaxEntries: 1,
 		Flags: unix.BPF_F_MMAPABLE})
 	require.NoError(t, err)
 	t.Cleanup(func() { g.registers.Close() })
@@ -98,7 +99,8 @@ func newRig(t *testing.T, seed uint64, frames int) *rig {
 	last.Set((runtime.NumCPU() - 1) * int(seed%2))
 	require.NoError(t, unix.SchedSetaffinity(0, &last))
 	t.Cleanup(func() { unix.SchedSetaffinity(0, &before) })
-	area, err := unix.Mmap(-1, 0, 2*guard+arenaPages*4096, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	area, err := unix.Mmap(-1, 0, 2*guard+arenaPages*4096, unix.PROT_NONE,
+		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
 	require.NoError(t, err)
 	t.Cleanup(func() { unix.Munmap(area) })
 	g.arena = area[guard:][:arenaPages*4096]
@@ -113,7 +115,8 @@ func newRig(t *testing.T, seed uint64, frames int) *rig {
 
 // program returns the program that takes its registers from a map.
 func (g *rig) program() asm.Instructions {
-	p := &program{maps: g.u.maps, maxFrames: g.frames, maxTime: g.maxTime, copies: NeedsCopy, source: Source{Kind: RawTracepoint, ID: 77}}
+	p := &program{maps: g.u.maps, maxFrames: g.frames, maxTime: g.maxTime, copies: NeedsCopy,
+		source: Source{Kind: RawTracepoint, ID: 77}}
 	p.registers = func(p *program) {
 		p.add(asm.Mov.Imm(asm.R1, 0))
 		p.lookup(g.registers.FD(), asm.R1, "foreign")
@@ -125,11 +128,13 @@ func (g *rig) program() asm.Instructions {
 			asm.JEq.Imm(asm.R2, fateForeign, "foreign"), asm.JEq.Imm(asm.R1, 0, "ownframes"),
 			store(asm.R8, stateHeader+headerKernel, asm.R1, asm.Word), store(asm.R8, stateHeader+headerCount, asm.R1, asm.Word))
 		p.label("ownframes")
-		p.add(asm.JNE.Imm(asm.R2, fateLate, "intime"), asm.Mov.Imm(asm.R1, 1), store(asm.R8, stateDeadline, asm.R1, asm.DWord))
+		p.add(asm.JNE.Imm(asm.R2, fateLate, "intime"), asm.Mov.Imm(asm.R1, 1),
+			store(asm.R8, stateDeadline, asm.R1, asm.DWord))
 		p.label("intime")
 		p.add(asm.JNE.Imm(asm.R2, fateRemapped, "hooked"), move(asm.R1, asm.R7), asm.RSh.Imm(asm.R1, 32))
 		p.lookup(p.maps.processes.FD(), asm.R1, "hooked")
-		p.add(load(asm.R1, asm.R0, viewGeneration, asm.Word), asm.Add.Imm(asm.R1, 1), store(asm.R0, viewGeneration, asm.R1, asm.Word))
+		p.add(load(asm.R1, asm.R0, viewGeneration, asm.Word), asm.Add.Imm(asm.R1, 1),
+			store(asm.R0, viewGeneration, asm.R1, asm.Word))
 		p.label("hooked")
 	}
 	return p.emit()
@@ -137,7 +142,8 @@ func (g *rig) program() asm.Instructions {
 
 // load loads a program instead of the one before.
 func (g *rig) load(list asm.Instructions) error {
-	run, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "unwind", Type: ebpf.RawTracepoint, Instructions: list, License: license})
+	run, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "unwind", Type: ebpf.RawTracepoint, Instructions: list,
+		License: license})
 	if err != nil {
 		return err
 	}
@@ -174,7 +180,8 @@ func (g *rig) elsewhere(addr uint64) (uint64, bool) {
 	}
 	var b [8]byte
 	g.outside = true
-	n, err := unix.ProcessVMReadv(os.Getpid(), []unix.Iovec{{Base: &b[0], Len: 8}}, []unix.RemoteIovec{{Base: uintptr(addr), Len: 8}}, 0)
+	n, err := unix.ProcessVMReadv(os.Getpid(), []unix.Iovec{{Base: &b[0], Len: 8}},
+		[]unix.RemoteIovec{{Base: uintptr(addr), Len: 8}}, 0)
 	return binary.LittleEndian.Uint64(b[:]), n == 8 && err == nil
 }
 
@@ -365,13 +372,15 @@ func (g *rig) compare(regs *abi.Regs, s *Sample, kernel int) error {
 	g.outcomes[s.Outcome]++
 	g.stats.Outcomes[s.Outcome]++
 	g.stats.Frames += uint64(len(s.User))
-	if s.Source != 77 || int(s.PID) != os.Getpid() || int(s.TID) != unix.Gettid() || s.View != g.view || s.Period+s.Addr != 0 ||
+	if s.Source != 77 || int(s.PID) != os.Getpid() || int(s.TID) != unix.Gettid() || s.View != g.view ||
+		s.Period+s.Addr != 0 ||
 		int(s.CPU) >= g.u.maps.cpus || s.Time < g.began || s.Time > monotonic() ||
 		len(s.User) > g.frames || len(s.Kernel) != kernel {
 		return fmt.Errorf("sample %+v", s)
 	}
 	if g.fate != 0 || s.Outcome == Foreign || s.Outcome == Remapped {
-		if want := [...]Outcome{fateForeign: Foreign, fateRemapped: Remapped}[g.fate]; s.Outcome != want || g.fate == fateForeign && len(s.User) > 0 {
+		if want := [...]Outcome{fateForeign: Foreign, fateRemapped: Remapped}[g.fate]; s.Outcome != want ||
+			g.fate == fateForeign && len(s.User) > 0 {
 			return fmt.Errorf("want %v", want)
 		}
 		return nil
@@ -453,7 +462,8 @@ func (g *rig) last(s *Sample, status abi.Status, before, after *abi.Regs, rec re
 	case Unreadable:
 		ok = status == abi.StatusUnreadable || g.outside // memory that must be fetched first
 	case Incomplete:
-		ok = status == abi.StatusOK && unread(rec, after) || status == abi.StatusBadRegister && lost(before, registerAt(rec[byteRA]))
+		ok = status == abi.StatusOK && unread(rec, after) || status == abi.StatusBadRegister &&
+			lost(before, registerAt(rec[byteRA]))
 	case LostRegister:
 		ok = status == abi.StatusBadRegister || lost(before, registerAt(rec[byteBase])) || kind == kindVolatile && stale ||
 			status == abi.StatusOK && after.Reg[abi.RIP] == ^uint64(0) // which stands for a lost return address
@@ -518,7 +528,8 @@ func realTables(t *testing.T, names ...string) (tables []*dwarfcfa.Table) {
 	return tables
 }
 
-// TestSteps runs the program on random tables, registers and memory, step by step and over several frames, beside Table.Step.
+// TestSteps runs the program on random tables, registers and memory, step by step and over several frames, beside
+// Table.Step.
 func TestSteps(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

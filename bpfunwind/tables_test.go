@@ -113,7 +113,8 @@ func TestTableMutants(t *testing.T) {
 			old = p.data[at]
 			p.data[at] = byte(r.Uint32())
 			if p.data[at] != old && ts.Prove(table) == nil {
-				require.NoError(t, everyPC(ts, table), "byte %d of the part at %#x: %#x instead of %#x", at, p.start, p.data[at], old)
+				require.NoError(t, everyPC(ts, table), "byte %d of the part at %#x: %#x instead of %#x", at, p.start, p.data[at],
+					old)
 				harmless++
 			}
 			p.data[at] = old
@@ -177,7 +178,8 @@ func TestRealTables(t *testing.T) {
 		require.NoError(t, ts.Prove(table))
 		proved := time.Since(start)
 		size := report.SectionSize + report.HdrSize
-		t.Logf("%s: %d ranges, %d parts, %d bytes, %.2f of %s; made in %v, proven in %v; %s", name, len(table.Ranges), len(ts.parts), ts.Size(),
+		t.Logf("%s: %d ranges, %d parts, %d bytes, %.2f of %s; made in %v, proven in %v; %s", name, len(table.Ranges),
+			len(ts.parts), ts.Size(),
 			float64(ts.Size())/float64(size), report.Source, made, proved, withoutRecord(table))
 	}
 }

@@ -26,8 +26,8 @@ type Options struct {
 	MaxTime      time.Duration // of a walk: 4 ms, at most a second
 	MaxProcesses int           // processes with regions at a time: 16,384
 	RingSize     int           // bytes of the ring of samples of each CPU, a power of two of pages: 1 MB
-	// Copies are the outcomes for which a program asks perf to write its own sample, too: NeedsCopy; 1 for none. Others leave
-	// it out.
+	// Copies are the outcomes for which a program asks perf to write its own sample, too: NeedsCopy; 1 for none. Others
+	// leave it out.
 	Copies Outcomes
 }
 
@@ -52,8 +52,8 @@ func (o Options) complete() (Options, error) {
 	return o, nil
 }
 
-// Unwinder holds the maps that programs use: tables, processes, samples. Its methods may be called by several goroutines, but
-// Read by one at a time.
+// Unwinder holds the maps that programs use: tables, processes, samples. Its methods may be called by several
+// goroutines, but Read by one at a time.
 type Unwinder struct {
 	opt  Options
 	maps *maps
@@ -81,7 +81,8 @@ type maps struct {
 	list      []*ebpf.Map // all of them
 }
 
-// Load makes the maps and loads what all programs need. The error says which right or which function of the kernel is missing.
+// Load makes the maps and loads what all programs need. The error says which right or which function of the kernel is
+// missing.
 func Load(opt Options) (*Unwinder, error) {
 	opt, err := opt.complete()
 	if err != nil {
@@ -113,7 +114,8 @@ func (u *Unwinder) start() (err error) {
 
 // attachRaw runs a program at a tracepoint.
 func attachRaw(tracepoint string, list asm.Instructions) (link.Link, error) {
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "follow", Type: ebpf.RawTracepoint, Instructions: list, License: license})
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "follow", Type: ebpf.RawTracepoint, Instructions: list,
+		License: license})
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -122,8 +124,9 @@ func attachRaw(tracepoint string, list asm.Instructions) (link.Link, error) {
 	return l, explain(err)
 }
 
-// Follow has children of known processes be known from their fork on, and what a thread forks, from its exec on: samples come with
-// copies until MapProcess or Fork tells of their code. Without it a process is known when these tell of it. 0 is no thread.
+// Follow has children of known processes be known from their fork on, and what a thread forks, from its exec on:
+// samples come with copies until MapProcess or Fork tells of their code. Without it a process is known when these tell
+// of it. 0 is no thread.
 func (u *Unwinder) Follow(thread uint32) error {
 	offset, err := processIDOffset()
 	if err != nil {
@@ -166,12 +169,15 @@ func newMaps(opt Options) (m *maps, err error) {
 		place **ebpf.Map
 		spec  ebpf.MapSpec
 	}{
-		{&m.chunks, ebpf.MapSpec{Name: "chunks", Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: maxChunks, InnerMap: chunkSpec()}},
-		{&m.processes, ebpf.MapSpec{Name: "processes", Type: ebpf.Hash, KeySize: 4, ValueSize: viewSize, MaxEntries: uint32(opt.MaxProcesses)}},
+		{&m.chunks, ebpf.MapSpec{Name: "chunks", Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: maxChunks,
+			InnerMap: chunkSpec()}},
+		{&m.processes, ebpf.MapSpec{Name: "processes", Type: ebpf.Hash, KeySize: 4, ValueSize: viewSize,
+			MaxEntries: uint32(opt.MaxProcesses)}},
 		{&m.states, ebpf.MapSpec{Name: "states", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(stateLen(opt.MaxFrames)),
 			MaxEntries: cpus * maxSlots, Flags: unix.BPF_F_MMAPABLE}},
 		{&m.nested, ebpf.MapSpec{Name: "nested", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1}},
-		{&m.rings, ebpf.MapSpec{Name: "rings", Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: cpus, InnerMap: ringSpec(opt.RingSize)}},
+		{&m.rings, ebpf.MapSpec{Name: "rings", Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: cpus,
+			InnerMap: ringSpec(opt.RingSize)}},
 	} {
 		if *of.place, err = ebpf.NewMap(&of.spec); err != nil {
 			m.close()
@@ -182,8 +188,8 @@ func newMaps(opt Options) (m *maps, err error) {
 	return m, nil
 }
 
-// onlineCPUs returns one more than the highest number of a CPU that is online. Many more may be possible. Walks on one that comes
-// later count as nested.
+// onlineCPUs returns one more than the highest number of a CPU that is online. Many more may be possible. Walks on one
+// that comes later count as nested.
 func onlineCPUs() (int, error) {
 	list, err := os.ReadFile("/sys/devices/system/cpu/online") // such as 0-3,8-11
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// walker emits the function that bpf_loop calls for each two frames. Throughout it r6 is the state. For each frame r9 becomes
-// the record, r7 the CFA and r8 the lowest address of the block that the record needs.
+// walker emits the function that bpf_loop calls for each two frames. Throughout it r6 is the state. For each frame r9
+// becomes the record, r7 the CFA and r8 the lowest address of the block that the record needs.
 type walker struct {
 	assembler
 	chunks    int // the map's file
@@ -112,7 +112,8 @@ func (w *walker) findRegion() {
 		asm.JLT.Imm(asm.R4, 65, "regions64"), asm.JLT.Imm(asm.R4, 513, "regions512"),
 	)
 	place := func(dst asm.Register) { // of the region whose number is in r1
-		w.add(move(dst, asm.R1), asm.LSh.Imm(dst, 5), asm.Add.Reg(dst, asm.R5), asm.JGT.Imm(dst, chunkSize-regionSize, damaged),
+		w.add(move(dst, asm.R1), asm.LSh.Imm(dst, 5), asm.Add.Reg(dst, asm.R5),
+			asm.JGT.Imm(dst, chunkSize-regionSize, damaged),
 			asm.Add.Reg(dst, asm.R9))
 	}
 	w.search(maxRegions/2, map[int]string{256: "regions512", 32: "regions64"}, func(next string) {
@@ -173,8 +174,8 @@ func (w *walker) base(dst asm.Register) {
 	)
 }
 
-// window copies the block below the CFA in r7 to the words, from the window. If it does not lie there, the window is read
-// anew: to the end of its page, if the frame is close to those before.
+// window copies the block below the CFA in r7 to the words, from the window. If it does not lie there, the window is
+// read anew: to the end of its page, if the frame is close to those before.
 func (w *walker) window(local func(string) string) {
 	const close = 512
 	w.label(local("window"))
@@ -191,7 +192,8 @@ func (w *walker) window(local func(string) string) {
 		move(asm.R8, asm.R7), asm.Sub.Reg(asm.R8, asm.R2),
 		asm.Add.Reg(asm.R3, asm.R4), move(asm.R1, asm.R8), asm.Sub.Reg(asm.R1, asm.R3),
 		asm.JGT.Imm(asm.R1, close, local("block")),
-		move(asm.R2, asm.R7), asm.Add.Imm(asm.R2, -1), asm.Or.Imm(asm.R2, windowCap-1), asm.Add.Imm(asm.R2, 1), asm.Sub.Reg(asm.R2, asm.R8),
+		move(asm.R2, asm.R7), asm.Add.Imm(asm.R2, -1), asm.Or.Imm(asm.R2, windowCap-1), asm.Add.Imm(asm.R2, 1),
+		asm.Sub.Reg(asm.R2, asm.R8),
 	)
 	w.label(local("block"))
 	w.add(asm.JGT.Imm(asm.R2, windowMax, damaged), store(asm.R6, statePosition, asm.R2, asm.Word), move(asm.R3, asm.R8))
@@ -214,7 +216,8 @@ func (w *walker) restore() {
 	w.add(store(asm.R6, slotCFA, asm.R7, asm.DWord))
 	free := []asm.Register{asm.R0, asm.R1, asm.R2, asm.R3, asm.R4, asm.R5, asm.R7, asm.R8}
 	for i := range numColumns {
-		w.add(load(free[i], asm.R9, sourceByte(i), asm.Byte), asm.Add.Reg(free[i], asm.R6), load(free[i], free[i], 0, asm.DWord))
+		w.add(load(free[i], asm.R9, sourceByte(i), asm.Byte), asm.Add.Reg(free[i], asm.R6),
+			load(free[i], free[i], 0, asm.DWord))
 	}
 	for i := range numColumns {
 		w.add(store(asm.R6, int(slots[register(i)]), free[i], asm.DWord))
@@ -253,7 +256,8 @@ func (w *walker) rare() {
 
 	w.label("deref")
 	w.deref()
-	w.add(load(asm.R1, asm.R9, byteExtra, asm.Byte), asm.Add.Reg(asm.R7, asm.R1), move(asm.R8, asm.R7), asm.Ja.Label("read"))
+	w.add(load(asm.R1, asm.R9, byteExtra, asm.Byte), asm.Add.Reg(asm.R7, asm.R1), move(asm.R8, asm.R7),
+		asm.Ja.Label("read"))
 
 	w.label("plt")
 	w.base(asm.R7)
@@ -280,7 +284,8 @@ func (w *walker) rare() {
 
 	w.label("drap")
 	w.deref()
-	w.add(move(asm.R1, asm.R6), asm.Add.Imm(asm.R1, placeRA), asm.Mov.Imm(asm.R2, 8), move(asm.R3, asm.R7), asm.Add.Imm(asm.R3, -8))
+	w.add(move(asm.R1, asm.R6), asm.Add.Imm(asm.R1, placeRA), asm.Mov.Imm(asm.R2, 8), move(asm.R3, asm.R7),
+		asm.Add.Imm(asm.R3, -8))
 	w.readUser(unreadable)
 	w.add(load(asm.R3, asm.R9, byteBase, asm.Byte), asm.Add.Reg(asm.R3, asm.R6), load(asm.R3, asm.R3, 0, asm.DWord))
 	w.extraWords(asm.R3)
@@ -301,7 +306,8 @@ func (w *walker) deref() {
 
 // extraWords adds 8 times the signed byte extra to dst.
 func (w *walker) extraWords(dst asm.Register) {
-	w.add(load(asm.R1, asm.R9, byteExtra, asm.Byte), asm.LSh.Imm(asm.R1, 56), asm.ArSh.Imm(asm.R1, 53), asm.Add.Reg(dst, asm.R1))
+	w.add(load(asm.R1, asm.R9, byteExtra, asm.Byte), asm.LSh.Imm(asm.R1, 56), asm.ArSh.Imm(asm.R1, 53),
+		asm.Add.Reg(dst, asm.R1))
 }
 
 // signal emits the step over the frame of a signal handler's return.
@@ -329,7 +335,8 @@ func (w *walker) ends() {
 	w.label(blockFailed)
 	w.add(
 		load(asm.R3, asm.R9, byteRA, asm.Byte), asm.JGE.Imm(asm.R3, wordsEnd, "incomplete"),
-		load(asm.R1, asm.R9, byteSize, asm.Byte), asm.Add.Reg(asm.R3, asm.R1), asm.Add.Imm(asm.R3, -wordsEnd), asm.Add.Reg(asm.R3, asm.R8),
+		load(asm.R1, asm.R9, byteSize, asm.Byte), asm.Add.Reg(asm.R3, asm.R1), asm.Add.Imm(asm.R3, -wordsEnd),
+		asm.Add.Reg(asm.R3, asm.R8),
 		move(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, 8),
 	)
 	w.readUser(unreadable)
@@ -338,7 +345,8 @@ func (w *walker) ends() {
 	// r5 is the number of frames.
 	w.label("noregion")
 	w.add(
-		load(asm.R1, asm.R6, slotRIP, asm.DWord), asm.JEq.Imm(asm.R1, lostValue, lostRegister), asm.JNE.Imm(asm.R1, 0, "unknown"),
+		load(asm.R1, asm.R6, slotRIP, asm.DWord), asm.JEq.Imm(asm.R1, lostValue, lostRegister),
+		asm.JNE.Imm(asm.R1, 0, "unknown"),
 		load(asm.R1, asm.R6, stateExact, asm.Word), asm.JEq.Imm(asm.R1, 0, "null"),
 	)
 	w.label("unknown")
@@ -352,7 +360,8 @@ func (w *walker) ends() {
 		Outcome
 	}{
 		{"outermost", EndOfStack}, {"switched", Switched}, {"norow", NoRow}, {"norecord", NoRecord}, {unreadable, Unreadable},
-		{"incomplete", Incomplete}, {lostRegister, LostRegister}, {"full", FrameLimit}, {"late", TimeLimit}, {damaged, Damaged},
+		{"incomplete", Incomplete}, {lostRegister, LostRegister}, {"full", FrameLimit}, {"late", TimeLimit},
+		{damaged, Damaged},
 	} {
 		w.label(e.label)
 		w.end(e.Outcome)

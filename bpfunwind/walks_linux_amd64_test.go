@@ -24,11 +24,12 @@ __attribute__((noinline)) static unsigned big(int n, long w) { volatile char b[4
 int main(int c, char **v) { int n = atoi(v[1]), bytes = atoi(v[2]); for (long i = atol(v[3]); i > 0; i--) sink += bytes < 1000 ? small(n, 50000000) : big(n, 50000000); }
 `
 
-// TestDeep samples recursions: each stack that was not cut by a limit ends at the outermost frame, and those of the leaf have
-// all frames.
+// TestDeep samples recursions: each stack that was not cut by a limit ends at the outermost frame, and those of the
+// leaf have all frames.
 func TestDeep(t *testing.T) {
 	program := compileC(t, recursion, "-O1", "-fomit-frame-pointer")
-	for _, c := range []struct{ frames, bytes string }{{"3000", "100"}, {"5000", "100"}, {"3000", "4000"}, {"5000", "4000"}} {
+	for _, c := range []struct{ frames, bytes string }{{"3000", "100"}, {"5000", "100"}, {"3000", "4000"},
+		{"5000", "4000"}} {
 		n, err := strconv.Atoi(c.frames)
 		require.NoError(t, err)
 		s := newSession(t, Options{MaxTime: 1e8})
@@ -56,8 +57,8 @@ func TestDeep(t *testing.T) {
 // copiesEnv has commands, a line each, whose samples are compared; and so often.
 const copiesEnv = "BPFUNWIND_COMMANDS"
 
-// TestCopies walks each sample twice, in the kernel and in perf's copy of the same stack with Table.Step. A stack differs only where
-// the copy is cut.
+// TestCopies walks each sample twice, in the kernel and in perf's copy of the same stack with Table.Step. A stack
+// differs only where the copy is cut.
 func TestCopies(t *testing.T) {
 	commands := []string{`perl -e 'sub f { my $n = shift; return $n ? f($n - 1) + length(join ",", sort { $a <=> $b } 1 .. 50) : 0 } f(40) for 1 .. 12000'`}
 	if list := os.Getenv(copiesEnv); list != "" {
@@ -103,7 +104,8 @@ func TestCopies(t *testing.T) {
 				counts[w.Outcome.String()]++
 			default:
 				counts["differ"]++
-				t.Logf("walk %v, %d frames, kept %v: %x\ncopy %v, %d frames: %x", w.Outcome, len(w.User), w.Kept, w.User, end, len(pcs), pcs)
+				t.Logf("walk %v, %d frames, kept %v: %x\ncopy %v, %d frames: %x", w.Outcome, len(w.User), w.Kept, w.User, end,
+					len(pcs), pcs)
 			}
 		}
 		s.sample(1999, Source{Kernel: true}, 65528)

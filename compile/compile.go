@@ -56,8 +56,8 @@ type Table struct {
 	opt    Options
 }
 
-// NewTable makes the table of an object: the rows of its FDEs, and of its code if asked for. Of target, Mapped and Strict
-// count.
+// NewTable makes the table of an object: the rows of its FDEs, and of its code if asked for. Of target, Mapped and
+// Strict count.
 func NewTable(ctx context.Context, object *dwarfcfa.Object, opt Options, target Target) (*Table, error) {
 	rows, err := synth.Of(object, synth.Options{Mode: opt.Synth, Wrong: check.WrongRows})
 	if err = firstError(ctx, err); err != nil {
@@ -103,7 +103,8 @@ func (t *Table) Compile(ctx context.Context, id *Identity) (*Result, error) {
 // source returns what the file says of its object, and the encoded sites. The notes about the build are missing.
 func (t *Table) source(ctx context.Context, id *Identity) (elfout.Source, error) {
 	source := elfout.Source{
-		Name: filepath.Base(id.name()), BuildID: t.object.BuildID(), FileSize: t.object.FileSize(), Relro: t.opt.Relro, HasSites: t.hasSites(),
+		Name: filepath.Base(id.name()), BuildID: t.object.BuildID(), FileSize: t.object.FileSize(), Relro: t.opt.Relro,
+		HasSites: t.hasSites(),
 	}
 	table, err := t.sites()
 	if err = firstError(ctx, err); err != nil {
@@ -136,10 +137,11 @@ func (t *Table) encodedSites() ([]byte, error) {
 }
 
 // ErrNoContent is returned for an object whose eh_elf no reader would accept.
-var ErrNoContent = errors.New("its tables and its code are in segments that may be written, or are relocated: nothing identifies it")
+var ErrNoContent = errors.New(
+	"its tables and its code are in segments that may be written, or are relocated: nothing identifies it")
 
-// hasSites reports whether the file has a table for exceptions. Objects whose rows are of .sframe, which says nothing of
-// them, have none.
+// hasSites reports whether the file has a table for exceptions. Objects whose rows are of .sframe, which says nothing
+// of them, have none.
 func (t *Table) hasSites() bool { return !t.opt.NoExceptions && t.Report.Source != dwarfcfa.SFrameName }
 
 // sites returns the table for exceptions, nil where no function needs one.

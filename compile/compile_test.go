@@ -71,7 +71,8 @@ func TestAsBuild(t *testing.T) {
 			info, err := elfout.ReadInfo(bytes.NewReader(want))
 			require.NoError(t, err)
 			assert.True(t, compile.Identify(object, c.opt, compile.Target{}).Current(info))
-			assert.False(t, compile.Identify(object, compile.Options{Source: dwarfcfa.SourceDebugFrame}, compile.Target{}).Current(info))
+			assert.False(t, compile.Identify(object, compile.Options{Source: dwarfcfa.SourceDebugFrame},
+				compile.Target{}).Current(info))
 
 			proof, err := compile.Prove(context.Background(), want, object)
 			require.NoError(t, err)

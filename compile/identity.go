@@ -52,7 +52,8 @@ const (
 	KeyLeftOut    = "left-out"    // COUNT REASON; may occur more than once
 )
 
-// note returns the build note: the options of the file, and the figures that a later build shows without making it again.
+// note returns the build note: the options of the file, and the figures that a later build shows without making it
+// again.
 func (id *Identity) note(s Stats) []string {
 	lines := []string{KeyTool + "=" + tool, KeyOptions + "=" + id.opt.String()}
 	if id.target.Object != "" {
@@ -72,8 +73,8 @@ func (id *Identity) note(s Stats) []string {
 	return lines
 }
 
-// Current reports whether a file with these notes means what one would that is made now. It may have rows of a .debug_frame
-// that has been stripped since.
+// Current reports whether a file with these notes means what one would that is made now. It may have rows of a
+// .debug_frame that has been stripped since.
 func (id *Identity) Current(info elfout.Info) bool {
 	n, s := info.Note, StatsOf(info)
 	sites := info.Sites == 0 || info.Sites == abi.SitesVersion // exceptions do not read a table of another version

@@ -52,7 +52,8 @@ type command struct {
 
 // commandLine is how a command begins where no line of a block has a prompt: after variables,
 // with a program that the documents use.
-var commandLine = regexp.MustCompile(`^([A-Z_]+=\S+ )*(ehasm|make|perf|cc|gcc|as|objcopy|go|diff|LD_LIBRARY_PATH=\S+|\./program)( |$)`)
+var commandLine = regexp.MustCompile(
+	`^([A-Z_]+=\S+ )*(ehasm|make|perf|cc|gcc|as|objcopy|go|diff|LD_LIBRARY_PATH=\S+|\./program)( |$)`)
 
 // remark is what stands beside a command: after two spaces, or as a comment.
 var remark = regexp.MustCompile(`\s{2,}\S.*$|\s+#.*$`)

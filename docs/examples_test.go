@@ -113,7 +113,8 @@ func TestExampleStacks(t *testing.T) {
 	said, err := exec.Command("gdb", "-q", "-batch", "-iex", "set debuginfod enabled off", "-p", pid, "-x",
 		script).Output()
 	require.NoError(t, err)
-	testtool.WaitBlocked(t, cmd.Process.Pid, 6) // again: a system call that gdb has interrupted begins anew once the thread gets a CPU
+	// again: a system call that gdb has interrupted begins anew once the thread gets a CPU
+	testtool.WaitBlocked(t, cmd.Process.Pid, 6)
 	_, list, found := strings.Cut(string(said), "\nthread ")
 	require.True(t, found, "%s", said)
 	list, _, _ = strings.Cut(list, "\n[Inferior ")

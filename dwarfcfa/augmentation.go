@@ -55,8 +55,8 @@ func (s *Section) letters(c *cursor, cie *CIE, aug string) error {
 	return nil
 }
 
-// personality reads the pointer to a CIE's personality routine. If its value is known only at run time, the word in memory
-// is the pointer.
+// personality reads the pointer to a CIE's personality routine. If its value is known only at run time, the word in
+// memory is the pointer.
 func (s *Section) personality(c *cursor, cie *CIE) {
 	enc, at := cie.PersonalityEncoding, *c
 	p, null := c.pointerSlot(enc, s, 0)

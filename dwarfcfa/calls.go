@@ -4,7 +4,8 @@ import (
 	"encoding/binary"
 )
 
-// Calls holds the places of call instructions in an object's code, to which most pcs on stacks belong. The zero value is empty.
+// Calls holds the places of call instructions in an object's code, to which most pcs on stacks belong. The zero value
+// is empty.
 type Calls struct {
 	base Addr
 	last []uint32 // the last byte of each, less base
@@ -43,8 +44,8 @@ func (o *Object) Calls() Calls {
 	return c
 }
 
-// scan appends the calls that lie in code at an address and begin more than longestCall before its end, or anywhere if it is
-// short. last is where the object's code ends.
+// scan appends the calls that lie in code at an address and begin more than longestCall before its end, or anywhere if
+// it is short. last is where the object's code ends.
 func (c *Calls) scan(code []byte, at, last Addr) {
 	for i := 0; i+2 <= len(code); i++ {
 		n := 0
@@ -99,8 +100,8 @@ func indirectCall(modRM byte) int {
 // None reports whether no call is known.
 func (c *Calls) None() bool { return len(c.last) == 0 }
 
-// Walk returns a function that counts the calls whose last byte lies below an address and that it has not counted before.
-// Addresses ascend from call to call.
+// Walk returns a function that counts the calls whose last byte lies below an address and that it has not counted
+// before. Addresses ascend from call to call.
 func (c *Calls) Walk() func(end Addr) int {
 	next := 0
 	return func(end Addr) int {

@@ -2,8 +2,9 @@ package dwarfcfa
 
 import "sync/atomic"
 
-// NewCodeTable returns the rows of a section that describes code of size bytes which lies in no file, and the address at which the
-// section has that code: where its first FDE begins. It returns nil if the section has no FDE that can be read.
+// NewCodeTable returns the rows of a section that describes code of size bytes which lies in no file, and the address
+// at which the section has that code: where its first FDE begins. It returns nil if the section has no FDE that can be
+// read.
 func NewCodeTable(s *Section, size uint64) (t *LazyTable, start Addr) {
 	found := false
 	for e, err := range s.Entries() {
@@ -16,7 +17,8 @@ func NewCodeTable(s *Section, size uint64) (t *LazyTable, start Addr) {
 		return nil, 0
 	}
 	none := func() *lazySection { return nil }
-	t = &LazyTable{code: codeImage{segments: []segment{{start, end}}}, more: none, made: none, recent: make([]atomic.Pointer[recentPC], 1)}
+	t = &LazyTable{code: codeImage{segments: []segment{{start, end}}}, more: none, made: none,
+		recent: make([]atomic.Pointer[recentPC], 1)}
 	t.section = newLazySection(newCFISource(s), t.code)
 	return t, start
 }

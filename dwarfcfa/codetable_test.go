@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// jitRows is the .eh_frame of CPython's trampolines without a frame pointer: wherever the section lies, its FDE is for the code.
+// jitRows is the .eh_frame of CPython's trampolines without a frame pointer: wherever the section lies, its FDE is for
+// the code.
 func jitRows(size uint32) []byte {
 	b := []byte{0x14, 0, 0, 0, 0, 0, 0, 0, 1, 'z', 'R', 0, 1, 0x78, 0x10, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0,
 		0x10, 0, 0, 0, 0x1c, 0, 0, 0, 0xd8, 0xff, 0xff, 0xff}

@@ -10,11 +10,11 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// Content returns the parts of the object's image that an eh_elf is made from. These are .eh_frame, the sections that hold
-// the areas (addresses of LSDAs), and .sframe if rows come from it. If by rep rows come from elsewhere, or the section is not
-// in read-only memory, the executable segments are parts, too. They stand in for .debug_frame, which is not in memory, where
-// an unwinder would look. The result is empty if nothing identifies the object. sites reports whether the content determines
-// what the areas say.
+// Content returns the parts of the object's image that an eh_elf is made from. These are .eh_frame, the sections that
+// hold the areas (addresses of LSDAs), and .sframe if rows come from it. If by rep rows come from elsewhere, or the
+// section is not in read-only memory, the executable segments are parts, too. They stand in for .debug_frame, which is
+// not in memory, where an unwinder would look. The result is empty if nothing identifies the object. sites reports
+// whether the content determines what the areas say.
 func (o *Object) Content(rep *Report, areas iter.Seq[Addr]) (c abi.Content, sites bool, err error) {
 	add := func(low, size uint64) bool {
 		if w, e := o.rewrites(Addr(low), size); e != nil || len(w) > 0 { // memory has other bytes
@@ -31,7 +31,8 @@ func (o *Object) Content(rep *Report, areas iter.Seq[Addr]) (c abi.Content, site
 	}
 	s, e := o.Section(SourceEHFrame)
 	if e == nil {
-		sites = add(uint64(s.Addr), uint64(s.Size())) && c[0].Hash == xxhash.Sum64(s.Data) // the section may lie elsewhere in the file
+		// the section may lie elsewhere in the file
+		sites = add(uint64(s.Addr), uint64(s.Size())) && c[0].Hash == xxhash.Sum64(s.Data)
 	}
 	if e == nil && (rep.ShadowedFDEs > 0 || len(s.Data) > s.walked) { // .eh_frame_hdr says which FDEs count
 		sites = sites && (s.hdr == nil || add(uint64(s.hdr.addr), uint64(s.hdr.size)))
@@ -44,7 +45,8 @@ func (o *Object) Content(rep *Report, areas iter.Seq[Addr]) (c abi.Content, site
 		sites = false
 	}
 	for _, p := range o.file.Progs {
-		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && p.Filesz > 0 && (!known || rep.MadeRanges > 0) && !add(p.Vaddr, p.Filesz) {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && p.Filesz > 0 && (!known || rep.MadeRanges > 0) &&
+			!add(p.Vaddr, p.Filesz) {
 			c = nil
 			break
 		}
@@ -58,8 +60,8 @@ func (o *Object) Content(rep *Report, areas iter.Seq[Addr]) (c abi.Content, site
 	return c, sites && c != nil, nil
 }
 
-// around returns the smallest range that holds the sections with the addresses, or where there is no section the segments. ok is
-// false if an address is in neither.
+// around returns the smallest range that holds the sections with the addresses, or where there is no section the
+// segments. ok is false if an address is in neither.
 func (o *Object) around(addrs iter.Seq[Addr]) (low, size uint64, ok bool) {
 	high := uint64(0)
 	for a := range addrs {
@@ -92,7 +94,8 @@ func (o *Object) extent(addr uint64) (start, end uint64) {
 	return 0, 0
 }
 
-// DebugFrameHash returns the XXH64 of .debug_frame, which is not in memory, or 0 if the object has none that can be read.
+// DebugFrameHash returns the XXH64 of .debug_frame, which is not in memory, or 0 if the object has none that can be
+// read.
 func (o *Object) DebugFrameHash() uint64 {
 	s, err := o.debugFrame()
 	if err != nil || s == nil {

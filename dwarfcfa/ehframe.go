@@ -30,13 +30,14 @@ func (o *Object) ehFrame() (*Section, error) {
 		return nil, err
 	}
 	if data == nil {
-		return nil, cause(ErrBadEncoding, ".eh_frame_hdr: its .eh_frame pointer %#x leads outside the file", uint64(hdr.ehFrame))
+		return nil, cause(ErrBadEncoding, ".eh_frame_hdr: its .eh_frame pointer %#x leads outside the file",
+			uint64(hdr.ehFrame))
 	}
 	return o.searched(hdr.ehFrame, data, untilTerminator(data), hdr)
 }
 
-// searched makes the section of the first size bytes of data, which are .eh_frame at addr, and of the entries behind them
-// that the table of .eh_frame_hdr names. hdr may be nil.
+// searched makes the section of the first size bytes of data, which are .eh_frame at addr, and of the entries behind
+// them that the table of .eh_frame_hdr names. hdr may be nil.
 func (o *Object) searched(addr Addr, data []byte, size int, hdr *ehFrameHdr) (*Section, error) {
 	beyond := false
 	for fde := range hdr.fdes() {
@@ -83,8 +84,8 @@ func (o *Object) toSegmentEnd(addr Addr) ([]byte, error) {
 	return nil, nil
 }
 
-// untilTerminator returns the size of the entries that data begins with, up to a zero length or to the end, without what
-// follows them in the segment (.gcc_except_table, say).
+// untilTerminator returns the size of the entries that data begins with, up to a zero length or to the end, without
+// what follows them in the segment (.gcc_except_table, say).
 func untilTerminator(data []byte) int {
 	s := Section{Data: data}
 	for pos := 0; pos < len(data); {
@@ -177,8 +178,8 @@ func (h *ehFrameHdr) fdes() func(yield func(Addr) bool) {
 	}
 }
 
-// search returns the entry that libgcc's binary search ends at for pc: of several with one start it may be any. In a table that is
-// not in order the search may end at none, and libgcc aborts; both results are the highest address then.
+// search returns the entry that libgcc's binary search ends at for pc: of several with one start it may be any. In a
+// table that is not in order the search may end at none, and libgcc aborts; both results are the highest address then.
 func (h *ehFrameHdr) search(pc Addr) (start, fde Addr) {
 	lo, hi := 0, len(h.table)/pairSize-1
 	mid := hi
@@ -205,14 +206,15 @@ func (h *ehFrameHdr) search(pc Addr) (start, fde Addr) {
 	return h.pair(mid)
 }
 
-// Named returns the offset of the FDE that the table of .eh_frame_hdr names for a function. ok is false if it names none.
+// Named returns the offset of the FDE that the table of .eh_frame_hdr names for a function. ok is false if it names
+// none.
 func (s *Section) Named(start Addr) (offset uint64, ok bool) {
 	at, offset, ok := s.Found(start)
 	return offset, ok && at == start
 }
 
-// Found returns where libgcc's search in the table of .eh_frame_hdr ends for a pc: the start that the table says, and the
-// offset of the FDE. ok is false without a table.
+// Found returns where libgcc's search in the table of .eh_frame_hdr ends for a pc: the start that the table says, and
+// the offset of the FDE. ok is false without a table.
 func (s *Section) Found(pc Addr) (start Addr, offset uint64, ok bool) {
 	if s.hdr == nil || len(s.hdr.table) == 0 {
 		return 0, 0, false

@@ -77,7 +77,8 @@ func compareStarts(t *testing.T, system *loader, path string, b []byte) (found i
 	}
 	for i, a := range list {
 		fde := Addr(binary.BigEndian.Uint64(memory[i]))
-		assert.Equal(t, fde != own[i], hidden[own[i]], "%#x: libgcc %#x, own %#x", uint64(a.addr), uint64(fde), uint64(own[i]))
+		assert.Equal(t, fde != own[i], hidden[own[i]], "%#x: libgcc %#x, own %#x", uint64(a.addr), uint64(fde),
+			uint64(own[i]))
 		if fde == 0 { // hidden by an empty one
 			continue
 		}
@@ -116,14 +117,17 @@ func TestNamedFDEs(t *testing.T) {
 		{name: "behind bytes that are no entry", between: bytes.Repeat([]byte{0xf7}, 20), elf: testELF{noSections: true}},
 		{name: "behind the section", between: bytes.Repeat([]byte{0xf7}, 20), cut: true},
 		{name: "inside an FDE", between: make([]byte, 4), elf: testELF{noSections: true}, move: -20, lost: ""},
-		{name: "outside of the file", between: make([]byte, 4), elf: testELF{noSections: true}, move: 1 << 20, lost: "outside the section"},
+		{name: "outside of the file", between: make([]byte, 4), elf: testELF{noSections: true}, move: 1 << 20,
+			lost: "outside the section"},
 		{name: "behind the section, and outside of the file", between: bytes.Repeat([]byte{0xf7}, 20), cut: true, far: true},
-		{name: "before the section", between: make([]byte, 4), elf: testELF{noSections: true}, move: -0x200, lost: "outside the section"},
+		{name: "before the section", between: make([]byte, 4), elf: testELF{noSections: true}, move: -0x200,
+			lost: "outside the section"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			frame, offsets := two(tc.between)
 			e := tc.elf
-			e.ehFrame, e.table = frame, [][2]int{{elfText, elfEHFrame + offsets[0]}, {elfText + 0x20, elfEHFrame + offsets[1] + tc.move}}
+			e.ehFrame, e.table = frame, [][2]int{{elfText, elfEHFrame + offsets[0]},
+				{elfText + 0x20, elfEHFrame + offsets[1] + tc.move}}
 			if tc.far {
 				e.table = append(e.table[1:], [2]int{elfText + 0x40, 1 << 20})
 			}
@@ -145,7 +149,8 @@ func TestNamedFDEs(t *testing.T) {
 				return
 			}
 			assert.Equal(t, 2, rep.FDEs-rep.Lost)
-			assert.Equal(t, len(tc.between) > 4 && !tc.cut || tc.far, rep.Lost > 0, "bytes of which nothing says that they are no entry")
+			assert.Equal(t, len(tc.between) > 4 && !tc.cut ||
+				tc.far, rep.Lost > 0, "bytes of which nothing says that they are no entry")
 			assert.Len(t, table.Ranges, 4)
 			lazy, err := NewLazyTable(o, SourceAuto)
 			require.NoError(t, err)

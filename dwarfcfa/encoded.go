@@ -26,7 +26,8 @@ func (e *Encoded) At(addr, end Addr) *Encoded {
 	n := &Encoded{s: e.s}
 	first, last := e.s.Addr, e.s.Addr+Addr(len(e.s.Data))
 	if addr < first || addr > end || end > last {
-		n.c.fail(cause(ErrTruncated, "truncated: %#x..%#x of %#x..%#x", uint64(addr), uint64(end), uint64(first), uint64(last)))
+		n.c.fail(cause(ErrTruncated, "truncated: %#x..%#x of %#x..%#x", uint64(addr), uint64(end), uint64(first),
+			uint64(last)))
 		return n
 	}
 	n.c = e.s.cursor(int(addr-first), int(end-first))
@@ -93,7 +94,8 @@ func (e PointerEncoding) PointerSize() int {
 }
 
 // Encoded returns a reader of the section of the object's image that holds addr, or if there is none, of the
-// segment. The bytes are as a loader leaves them, and read anew in each call. It is an error if the file has no byte for addr.
+// segment. The bytes are as a loader leaves them, and read anew in each call. It is an error if the file has no byte
+// for addr.
 func (o *Object) Encoded(addr Addr) (*Encoded, error) {
 	if s := o.holding(addr); s != nil {
 		data, err := o.contents(s)

@@ -151,7 +151,8 @@ func (s *Section) header(pos int) (h entryHeader, err error) {
 		return h, c.err
 	}
 	if h.length > uint64(c.remaining()) {
-		return h, cause(ErrTruncated, "truncated: an entry of %#x bytes with %#x left in the section", h.length, c.remaining())
+		return h, cause(ErrTruncated, "truncated: an entry of %#x bytes with %#x left in the section", h.length,
+			c.remaining())
 	}
 	h.idPos = c.pos
 	h.end = c.pos + int(h.length)
@@ -195,7 +196,8 @@ func (r *entryReader) next(fde *FDE) (e Entry, ok bool, err error) {
 	e.Offset, r.named = r.named[0], r.named[1:]
 	switch {
 	case e.Offset >= uint64(len(r.s.Data)):
-		return e, true, r.s.errorAt(0, cause(ErrUnsupported, ".eh_frame_hdr names an FDE at %#x, outside the section", uint64(r.s.Addr)+e.Offset))
+		return e, true, r.s.errorAt(0, cause(ErrUnsupported, ".eh_frame_hdr names an FDE at %#x, outside the section",
+			uint64(r.s.Addr)+e.Offset))
 	case e.Offset < uint64(r.pos):
 		return e, true, r.s.errorAt(int(e.Offset), cause(ErrBadEncoding, ".eh_frame_hdr names an FDE inside another"))
 	}

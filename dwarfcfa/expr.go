@@ -7,7 +7,8 @@ type ExprOp struct {
 	Code ExprCode
 	Reg  uint16 // OpReg: DWARF number, below NumRegs
 	Arg  int64  // OpConst, OpAddr: the value; OpReg: offset added; OpPick: index; OpDeref: bytes 1, 2, 4 or 8
-	Jump int    // OpBranch, OpSkip: index of the operation to go on with; always larger than the own index, at most len(Ops)
+	// OpBranch, OpSkip: index of the operation to go on with; always larger than the own index, at most len(Ops)
+	Jump int
 }
 
 // ExprCode is the operation of an ExprOp.

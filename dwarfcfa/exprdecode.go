@@ -108,8 +108,8 @@ type pendingJump struct {
 }
 
 // decodeExpr decodes and checks an expression; pushed says that the CFA is on
-// the stack at the start, moved that its addresses are numbers, in an object that may be loaded anywhere. An error means that the expression cannot be
-// compiled.
+// the stack at the start, moved that its addresses are numbers, in an object that may be loaded anywhere. An error
+// means that the expression cannot be compiled.
 func decodeExpr(raw []byte, pushed, moved bool) ([]ExprOp, error) {
 	d := exprDecoder{c: cursor{data: raw}, moved: moved}
 	if pushed {

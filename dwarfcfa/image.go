@@ -76,8 +76,8 @@ func (o *Object) ReadImage(addr Addr, b []byte) int {
 	return 0
 }
 
-// word reads the word at addr of the object's image, as a loader leaves it at load bias 0. ok is false if that is not known,
-// also where a loader may write: a search through all relocations for each word would take too long.
+// word reads the word at addr of the object's image, as a loader leaves it at load bias 0. ok is false if that is not
+// known, also where a loader may write: a search through all relocations for each word would take too long.
 func (o *Object) word(addr Addr) (word uint64, ok bool) {
 	var b [8]byte
 	if o.ReadImage(addr, b[:]) < len(b) {

@@ -72,8 +72,8 @@ func NewLazyTableMade(o *Object, src Source, made func() *Section) (*LazyTable, 
 }
 
 // MakeInBackground makes Step run the function of NewLazyTableMade in the background once wanted, which is called for
-// each pc without a row, returns true. Step waits for it as long as wanted says. Until it is done, these pcs have no row. Call
-// MakeInBackground before the first Step.
+// each pc without a row, returns true. Step waits for it as long as wanted says. Until it is done, these pcs have no
+// row. Call MakeInBackground before the first Step.
 func (t *LazyTable) MakeInBackground(wanted func() (bool, time.Duration)) {
 	made := t.made
 	var once sync.Once
@@ -186,9 +186,9 @@ func (t *LazyTable) rowAt(pc Addr) (*Row, []Expr) {
 	return row, exprs
 }
 
-// MakeParts makes Step ask rowsAt for the rows of the functions around a pc that the file has no row for, before it asks for those
-// of the whole file. rowsAt also returns for which addresses they are, pc among them; the section may be nil. Call it before the
-// first Step.
+// MakeParts makes Step ask rowsAt for the rows of the functions around a pc that the file has no row for, before it
+// asks for those of the whole file. rowsAt also returns for which addresses they are, pc among them; the section may be
+// nil. Call it before the first Step.
 func (t *LazyTable) MakeParts(rowsAt func(pc Addr) (Range, *Section)) {
 	t.parts = &lazyParts{rowsAt: rowsAt, code: t.code}
 }
@@ -270,7 +270,8 @@ type lazyRange struct{ start, end, row uint32 }
 // newLazySection finds the ranges of a source's FDEs, with overlaps resolved, and interprets none.
 func newLazySection(s tableSource, code codeImage) *lazySection {
 	spans := findSpans(s, code, new(Report))
-	l := &lazySection{s: s, code: code, spans: make([]lazySpan, len(spans)), rows: rangesOf(spans), fdes: make(map[int]*lazyFDE)}
+	l := &lazySection{s: s, code: code, spans: make([]lazySpan, len(spans)), rows: rangesOf(spans),
+		fdes: make(map[int]*lazyFDE)}
 	for i := range spans {
 		sp := &spans[i]
 		l.spans[i] = lazySpan{sp.start, uint32(min(sp.end-sp.start, math.MaxUint32)), s.place(sp)}
@@ -333,7 +334,8 @@ func (l *lazySection) filled(i int) Addr {
 	if n < gap {
 		return Addr(n)
 	}
-	if next := l.fde(i + 1); len(next.ranges) > 0 && returnedTo(next.rows[next.ranges[0].row]) || abi.IsSigreturn(b[gap:]) {
+	if next := l.fde(i + 1); len(next.ranges) > 0 && returnedTo(next.rows[next.ranges[0].row]) ||
+		abi.IsSigreturn(b[gap:]) {
 		n--
 	}
 	return Addr(n)

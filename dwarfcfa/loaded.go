@@ -75,8 +75,8 @@ func from(list []elffile.Reloc, addr uint64) []elffile.Reloc {
 // moved reports whether the object may be loaded at any load bias, and not only at 0.
 func (o *Object) moved() bool { return o.file.Type == elf.ET_DYN }
 
-// loaded turns data, the file's bytes at addr, into what a loader makes of them at load bias 0, as far as that is known, and
-// returns what it writes, ascending and disjoint, but for what is then known.
+// loaded turns data, the file's bytes at addr, into what a loader makes of them at load bias 0, as far as that is
+// known, and returns what it writes, ascending and disjoint, but for what is then known.
 func (o *Object) loaded(addr Addr, data []byte) ([]rewrite, error) {
 	all, err := o.rewrites(addr, uint64(len(data)))
 	if err != nil {

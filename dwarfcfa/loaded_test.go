@@ -363,7 +363,8 @@ func TestRelocationsCost(t *testing.T) {
 		tag       elf.DynTag
 		table     []byte
 	}{
-		{"copies", "", elf.DT_RELA, bytes.Repeat(concat(le64(1<<32), le64(1<<32|uint64(elf.R_X86_64_COPY)), le64(0)), relocations)},
+		{"copies", "", elf.DT_RELA, bytes.Repeat(concat(le64(1<<32), le64(1<<32|uint64(elf.R_X86_64_COPY)), le64(0)),
+			relocations)},
 		{"relative ones without an end", "more than 4194304 relocations", elf.DynTag(36),
 			append(le64(1<<32), bytes.Repeat(le64(1<<64-1), 1<<20)...)},
 	} {
@@ -394,7 +395,8 @@ func withRelocations(t *testing.T, file []byte, tag elf.DynTag, table []byte) []
 		switch elf.ProgType(le.Uint32(p)) {
 		case elf.PT_GNU_STACK:
 			size := uint64(len(table))
-			copy(p, concat(le32(uint32(elf.PT_LOAD)), le32(uint32(elf.PF_R)), le64(uint64(len(b))-size), le64(base), le64(base), le64(size), le64(size)))
+			copy(p, concat(le32(uint32(elf.PT_LOAD)), le32(uint32(elf.PF_R)), le64(uint64(len(b))-size), le64(base), le64(base),
+				le64(size), le64(size)))
 		case elf.PT_DYNAMIC:
 			for d := b[le.Uint64(p[8:]):]; le.Uint64(d) != 0; d = d[16:] {
 				switch elf.DynTag(le.Uint64(d)) {

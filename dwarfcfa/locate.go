@@ -10,8 +10,8 @@ import (
 	"io"
 )
 
-// maxRead bounds the bytes read from a file in one piece: a sparse file of any size costs its author nothing. elffile.Open
-// also bounds what compressed sections hold.
+// maxRead bounds the bytes read from a file in one piece: a sparse file of any size costs its author nothing.
+// elffile.Open also bounds what compressed sections hold.
 const maxRead = 1 << 30
 
 // Section finds the object's unwind section; .sframe comes rewritten as CIEs and FDEs. With SourceAuto it is .eh_frame

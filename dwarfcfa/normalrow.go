@@ -119,7 +119,8 @@ func (b *tableBuilder) row(start, end Addr, st *state) {
 			b.rep.NotCompiled = append(b.rep.NotCompiled, NotCompiled{b.span.offset, start, end, n.reason})
 		}
 	}
-	if last := len(b.ranges) - 1; last >= 0 && b.ranges[last].Row == n.row && b.ranges[last].End == start && start > b.span.start {
+	if last := len(b.ranges) - 1; last >= 0 && b.ranges[last].Row == n.row && b.ranges[last].End == start &&
+		start > b.span.start {
 		b.ranges[last].End = end
 		return
 	}

@@ -157,8 +157,10 @@ func checkHeader(r io.ReaderAt, size int64) error {
 		off          uint64
 		count, entry uint16
 	}{
-		{"program headers", binary.LittleEndian.Uint64(h[32:]), binary.LittleEndian.Uint16(h[56:]), binary.LittleEndian.Uint16(h[54:])},
-		{"section headers", binary.LittleEndian.Uint64(h[40:]), binary.LittleEndian.Uint16(h[60:]), binary.LittleEndian.Uint16(h[58:])},
+		{"program headers", binary.LittleEndian.Uint64(h[32:]), binary.LittleEndian.Uint16(h[56:]),
+			binary.LittleEndian.Uint16(h[54:])},
+		{"section headers", binary.LittleEndian.Uint64(h[40:]), binary.LittleEndian.Uint16(h[60:]),
+			binary.LittleEndian.Uint16(h[58:])},
 	}
 	for _, t := range tables {
 		n := uint64(t.count) * uint64(t.entry)

@@ -67,7 +67,8 @@ func (e testELF) bytes() []byte {
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Filesz: elfEnd, Memsz: elfEnd, Align: 0x1000},
 		{Type: uint32(elf.PT_NOTE), Flags: uint32(elf.PF_R), Off: notes, Vaddr: notes, Filesz: uint64(len(note)),
 			Memsz: uint64(len(note)), Align: 4},
-		{Type: uint32(elf.PT_GNU_EH_FRAME), Flags: uint32(elf.PF_R), Off: elfHdr, Vaddr: elfHdr, Filesz: hdrSize, Memsz: hdrSize,
+		{Type: uint32(elf.PT_GNU_EH_FRAME), Flags: uint32(elf.PF_R), Off: elfHdr, Vaddr: elfHdr, Filesz: hdrSize,
+			Memsz: hdrSize,
 			Align: 4},
 	}
 	if e.ehFrame == nil {

@@ -38,17 +38,18 @@ var operations = [NumExprCodes]operation{
 	OpPlus:  onTwo("plus", func(a, b uint64) uint64 { return a + b }),
 	OpMinus: onTwo("minus", func(a, b uint64) uint64 { return a - b }),
 	OpMul:   onTwo("mul", func(a, b uint64) uint64 { return a * b }),
-	OpDiv:   division("div", func(a, b uint64) uint64 { return uint64(int64(a) / int64(b)) }), // the most negative over -1 wraps
-	OpMod:   division("mod", func(a, b uint64) uint64 { return a % b }),
-	OpShl:   onTwo("shl", func(a, b uint64) uint64 { return a << b }),
-	OpShr:   onTwo("shr", func(a, b uint64) uint64 { return a >> b }),
-	OpShra:  onTwo("shra", func(a, b uint64) uint64 { return uint64(int64(a) >> b) }),
-	OpEq:    comparison("eq", func(a, b int64) bool { return a == b }),
-	OpNe:    comparison("ne", func(a, b int64) bool { return a != b }),
-	OpLt:    comparison("lt", func(a, b int64) bool { return a < b }),
-	OpLe:    comparison("le", func(a, b int64) bool { return a <= b }),
-	OpGt:    comparison("gt", func(a, b int64) bool { return a > b }),
-	OpGe:    comparison("ge", func(a, b int64) bool { return a >= b }),
+	// the most negative over -1 wraps
+	OpDiv:  division("div", func(a, b uint64) uint64 { return uint64(int64(a) / int64(b)) }),
+	OpMod:  division("mod", func(a, b uint64) uint64 { return a % b }),
+	OpShl:  onTwo("shl", func(a, b uint64) uint64 { return a << b }),
+	OpShr:  onTwo("shr", func(a, b uint64) uint64 { return a >> b }),
+	OpShra: onTwo("shra", func(a, b uint64) uint64 { return uint64(int64(a) >> b) }),
+	OpEq:   comparison("eq", func(a, b int64) bool { return a == b }),
+	OpNe:   comparison("ne", func(a, b int64) bool { return a != b }),
+	OpLt:   comparison("lt", func(a, b int64) bool { return a < b }),
+	OpLe:   comparison("le", func(a, b int64) bool { return a <= b }),
+	OpGt:   comparison("gt", func(a, b int64) bool { return a > b }),
+	OpGe:   comparison("ge", func(a, b int64) bool { return a >= b }),
 }
 
 // onOne and onTwo make operations on one and on two entries that always have a value.

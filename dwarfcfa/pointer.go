@@ -116,15 +116,16 @@ func (c *cursor) pointer(enc PointerEncoding, s *Section, function Addr) Addr {
 	return 0
 }
 
-// pointerSlot is pointer without following DW_EH_PE_indirect. null reports whether the stored value is 0, which means no
-// pointer whatever it is relative to.
+// pointerSlot is pointer without following DW_EH_PE_indirect. null reports whether the stored value is 0, which means
+// no pointer whatever it is relative to.
 func (c *cursor) pointerSlot(enc PointerEncoding, s *Section, function Addr) (p Addr, null bool) {
 	var base Addr
 	switch rel := enc & peRelMask; {
 	case rel == 0:
 		return c.absolute(enc, s)
 	case rel == PEAligned && enc&peFormatMask == PEAbsPtr:
-		c.bytes(-(uint64(s.Addr) + uint64(c.pos)) & 7) // alignment counts from the object's address 0, not from the section's beginning
+		// alignment counts from the object's address 0, not from the section's beginning
+		c.bytes(-(uint64(s.Addr) + uint64(c.pos)) & 7)
 		return c.absolute(PEAbsPtr, s)
 	case rel == PEPCRel: // it counts from its own first byte
 		base = s.Addr + Addr(c.pos)
@@ -145,8 +146,8 @@ func (c *cursor) pointerSlot(enc PointerEncoding, s *Section, function Addr) (p 
 	return base + v, v == 0 // sums wrap, as the processor's would
 }
 
-// absolute reads a pointer that is relative to nothing. If the object may be loaded anywhere, the pointer leads into the
-// object only where the loader adds the load bias.
+// absolute reads a pointer that is relative to nothing. If the object may be loaded anywhere, the pointer leads into
+// the object only where the loader adds the load bias.
 func (c *cursor) absolute(enc PointerEncoding, s *Section) (p Addr, null bool) {
 	if !s.moved {
 		v := c.value(enc)

@@ -117,5 +117,6 @@ func (s *Section) errorAt(offset int, err error) *DecodeError {
 }
 
 func (s *Section) errorOf(f *FDE, err error) *DecodeError {
-	return &DecodeError{File: s.file, Section: s.Name, Offset: f.Offset, HasFDE: true, Start: f.Start, End: f.End, Err: err}
+	return &DecodeError{File: s.file, Section: s.Name, Offset: f.Offset, HasFDE: true, Start: f.Start, End: f.End,
+		Err: err}
 }

@@ -103,7 +103,8 @@ func (w *cfiWriter) row(start, end Addr, st *state) {
 		w.b = le.AppendUint32(w.b, 0)
 		w.b = le.AppendUint32(w.b, uint32(len(w.b)-cie))
 		w.b = le.AppendUint64(w.b, uint64(start))
-		w.b = append(le.AppendUint64(w.b, 0), 0) // length, CIE pointer, begin; then the size, set by finish, and no augmentation data
+		// length, CIE pointer, begin; then the size, set by finish, and no augmentation data
+		w.b = append(le.AppendUint64(w.b, 0), 0)
 	} else {
 		w.b = le.AppendUint32(append(w.b, byte(CFAAdvanceLoc4)), uint32(start-w.last))
 	}

@@ -72,7 +72,8 @@ func (s *sframeSource) errorOf(sp *span, err error) *DecodeError {
 			err = cause(to, "%v", err)
 		}
 	}
-	return &DecodeError{File: s.file, Section: SFrameName, Offset: sp.offset, HasFDE: true, Start: sp.start, End: sp.fullEnd, Err: err}
+	return &DecodeError{File: s.file, Section: SFrameName, Offset: sp.offset, HasFDE: true, Start: sp.start,
+		End: sp.fullEnd, Err: err}
 }
 
 // interpret hands the rows of a function to sink.
@@ -104,7 +105,8 @@ func (b *sframeBlock) rows(sp *span) uint64 {
 	return (uint64(sp.end-sp.start-1)/uint64(b.size) + 1) * uint64(len(b.states))
 }
 
-// block reads the rows of a function's block, of which there must be no more than most. With an error it also returns those that were read.
+// block reads the rows of a function's block, of which there must be no more than most. With an error it also returns
+// those that were read.
 func (s *sframeSource) block(sp *span, in *Interp, most uint64) (b sframeBlock, err error) {
 	f, err := s.s.Function(sp.pos)
 	if err != nil {

@@ -137,7 +137,8 @@ func noTable(s tableSource, rep *Report) error {
 	if rep.Lost > 0 {
 		first := *rep.LostFDEs[0]
 		first.File = ""
-		return fmt.Errorf("%w: %d of the %d FDEs of %s are bad, the first: %w", ErrNoUnwindInfo, rep.Lost, rep.FDEs, name, &first)
+		return fmt.Errorf("%w: %d of the %d FDEs of %s are bad, the first: %w", ErrNoUnwindInfo, rep.Lost, rep.FDEs, name,
+			&first)
 	}
 	return fmt.Errorf("%w: no FDE of %s covers code of the file (%d FDEs, %d empty, %d outside)",
 		ErrNoUnwindInfo, name, rep.FDEs, rep.EmptyFDEs, rep.OutsideCode)

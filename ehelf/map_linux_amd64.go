@@ -20,7 +20,8 @@ type mapping struct {
 // their distances, and sets the protection of each. No page is writable and
 // executable at the same time; the pages between segments are inaccessible.
 func newMapping(image []byte, l *layout) (mapping, error) {
-	mem, err := syscall.Mmap(-1, 0, int(l.span), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON|syscall.MAP_NORESERVE)
+	mem, err := syscall.Mmap(-1, 0, int(l.span), syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_PRIVATE|syscall.MAP_ANON|syscall.MAP_NORESERVE)
 	if err != nil {
 		return mapping{}, fmt.Errorf("mmap of %#x bytes: %w", l.span, err)
 	}

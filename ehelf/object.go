@@ -176,6 +176,6 @@ func (o *Object) Covers(pc PC, bias uint64) bool {
 	return addr >= o.note.Low && addr < o.note.High
 }
 
-// CheckObject returns an error that wraps ErrMismatch unless the eh_elf was made from the ELF file that object reads: they
-// have the same build-id, or none, and the same unwind tables. See abi.Note.Check.
+// CheckObject returns an error that wraps ErrMismatch unless the eh_elf was made from the ELF file that object reads:
+// they have the same build-id, or none, and the same unwind tables. See abi.Note.Check.
 func (o *Object) CheckObject(object io.ReaderAt) error { return o.note.Check(object) }

@@ -281,7 +281,8 @@ func (l *layout) findFunctions(image, dynamic []byte) error {
 	return nil
 }
 
-// dynamicEntries are the entries of a dynamic section that say where its symbols are: gABI chapter 5, "Dynamic Section".
+// dynamicEntries are the entries of a dynamic section that say where its symbols are: gABI chapter 5, "Dynamic
+// Section".
 type dynamicEntries struct{ hash, strtab, symtab, strsz, syment uint64 }
 
 // readDynamic reads the dynamic section. It refuses entries that ask for work of a dynamic linker.

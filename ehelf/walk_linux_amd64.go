@@ -23,7 +23,8 @@ func callWalk(fn uintptr, regs *abi.Regs, mem *abi.Memory, bias uint64, pcs *uin
 // log.
 //
 //go:noescape
-func callWindow(fn uintptr, regs *abi.Regs, lo, size uint64, bytes *byte, log *replay, bias uint64, pcs *uint64, max uint64) uint64
+func callWindow(fn uintptr, regs *abi.Regs, lo, size uint64, bytes *byte, log *replay, bias uint64, pcs *uint64,
+	max uint64) uint64
 
 // callStep calls a function of type _eh_elf.
 //

@@ -59,7 +59,8 @@ func Attach(file []byte, a Attachment) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	load := elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Off: off, Vaddr: off + bias, Paddr: off + bias, Align: attachAlign}
+	load := elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Off: off, Vaddr: off + bias, Paddr: off + bias,
+		Align: attachAlign}
 	load.Filesz = at + uint64(len(contents)) - off
 	load.Memsz = load.Filesz
 	where := elf.Prog64{Type: uint32(a.Segment), Flags: uint32(elf.PF_R), Off: at, Vaddr: at + bias, Paddr: at + bias,
@@ -89,7 +90,8 @@ func Attach(file []byte, a Attachment) ([]byte, error) {
 // programHeaders returns the headers of an ELF file that a kernel or a loader loads.
 func programHeaders(file []byte) (*elf.Header64, []elf.Prog64, error) {
 	h := new(elf.Header64)
-	if _, err := binary.Decode(file, le, h); err != nil || string(h.Ident[:4]) != elf.ELFMAG || h.Ident[elf.EI_CLASS] != byte(elf.ELFCLASS64) {
+	if _, err := binary.Decode(file, le, h); err != nil || string(h.Ident[:4]) != elf.ELFMAG ||
+		h.Ident[elf.EI_CLASS] != byte(elf.ELFCLASS64) {
 		return nil, nil, errors.New("not a 64-bit ELF file")
 	}
 	progs := make([]elf.Prog64, h.Phnum)
@@ -108,7 +110,8 @@ func attachSection(out []byte, h *elf.Header64, name string, where elf.Prog64) (
 		return out, nil // sstrip removes them
 	}
 	sections := make([]elf.Section64, h.Shnum)
-	if h.Shnum >= uint16(elf.SHN_LORESERVE)-1 || h.Shentsize != uint16(binary.Size(elf.Section64{})) || h.Shoff > uint64(len(out)) || int(h.Shstrndx) >= len(sections) {
+	if h.Shnum >= uint16(elf.SHN_LORESERVE)-1 || h.Shentsize != uint16(binary.Size(elf.Section64{})) ||
+		h.Shoff > uint64(len(out)) || int(h.Shstrndx) >= len(sections) {
 		return nil, errors.New("section headers of another size, too many, or beyond the file's end")
 	}
 	if _, err := binary.Decode(out[h.Shoff:], le, sections); err != nil {
@@ -119,8 +122,9 @@ func attachSection(out []byte, h *elf.Header64, name string, where elf.Prog64) (
 		return nil, errors.New("the names of sections are beyond the file's end")
 	}
 	text := append(bytes.Clone(out[names.Off:names.Off+names.Size]), name+"\x00"...)
-	sections = append(sections, elf.Section64{Name: uint32(names.Size), Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC),
-		Addr: where.Vaddr, Off: where.Off, Size: where.Filesz, Addralign: where.Align})
+	sections = append(sections, elf.Section64{Name: uint32(names.Size), Type: uint32(elf.SHT_PROGBITS),
+		Flags: uint64(elf.SHF_ALLOC),
+		Addr:  where.Vaddr, Off: where.Off, Size: where.Filesz, Addralign: where.Align})
 	names = &sections[h.Shstrndx]
 	names.Off, names.Size = uint64(len(out)), uint64(len(text))
 	out = padTo(append(out, text...), 8)

@@ -95,7 +95,8 @@ func (info *Info) addDynamic(dynamic []byte, at func(addr, n uint64) []byte) err
 		return errors.New("the dynamic section leads nowhere")
 	}
 	info.Soname = soname
-	symbols := at(tags[elf.DT_SYMTAB], uint64(le.Uint32(hash[4:]))*elf.Sym64Size) // DT_HASH's second word is the number of dynamic symbols
+	// DT_HASH's second word is the number of dynamic symbols
+	symbols := at(tags[elf.DT_SYMTAB], uint64(le.Uint32(hash[4:]))*elf.Sym64Size)
 	for b := symbols; len(b) >= elf.Sym64Size; b = b[elf.Sym64Size:] {
 		if elf.ST_TYPE(b[4]) != elf.STT_FUNC {
 			continue

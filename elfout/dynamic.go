@@ -33,7 +33,8 @@ func exported(symbols []asmgen.Symbol) []asmgen.Symbol {
 
 // symbolTable returns a symbol table section for functions in text. Local
 // symbols must come first; sh_info is the index of the first global one.
-func symbolTable(name string, typ elf.SectionType, flags elf.SectionFlag, symbols []asmgen.Symbol, strs *strtab, text *chunk) *chunk {
+func symbolTable(name string, typ elf.SectionType, flags elf.SectionFlag, symbols []asmgen.Symbol, strs *strtab,
+	text *chunk) *chunk {
 	entries := make([]symbol, len(symbols))
 	locals := uint32(1) // the null symbol
 	for i, s := range symbols {

@@ -280,7 +280,8 @@ func (im *Image) fixup() error {
 		return nil
 	}
 	if len(im.code.Data) < 4*im.code.TextWords || im.rodata == nil {
-		return fmt.Errorf("%w: %d fixups, %d words, and %d bytes of data", ErrBadCode, len(im.code.Fixups), im.code.TextWords, len(im.code.Data))
+		return fmt.Errorf("%w: %d fixups, %d words, and %d bytes of data", ErrBadCode, len(im.code.Fixups), im.code.TextWords,
+			len(im.code.Data))
 	}
 	data := im.rodata
 	text := im.bytes[im.text.off:im.text.end()]

@@ -90,7 +90,8 @@ func (im *Image) phdrs() []elf.Prog64 {
 	}
 	list := []elf.Prog64{
 		{Type: uint32(elf.PT_LOAD), Flags: read, Filesz: im.readEnd, Align: pageSize},
-		{Type: uint32(elf.PT_LOAD), Flags: read | uint32(elf.PF_X), Off: im.text.off, Vaddr: im.text.addr, Filesz: im.text.size, Align: pageSize},
+		{Type: uint32(elf.PT_LOAD), Flags: read | uint32(elf.PF_X), Off: im.text.off, Vaddr: im.text.addr,
+			Filesz: im.text.size, Align: pageSize},
 	}
 	if im.src.Relro {
 		list = append(list, elf.Prog64{
@@ -100,9 +101,13 @@ func (im *Image) phdrs() []elf.Prog64 {
 	}
 	noteEnd := im.notes[len(im.notes)-1].end()
 	list = append(list,
-		elf.Prog64{Type: uint32(elf.PT_DYNAMIC), Flags: access, Off: im.dynamic.off, Vaddr: im.dynamic.addr, Filesz: im.dynamic.size, Align: 8},
-		elf.Prog64{Type: uint32(elf.PT_NOTE), Flags: read, Off: im.notes[0].off, Vaddr: im.notes[0].addr, Filesz: noteEnd - im.notes[0].off, Align: noteAlign}, // one segment of notes: readers that know only PT_NOTE find both
-		elf.Prog64{Type: uint32(elf.PT_GNU_EH_FRAME), Flags: read, Off: im.ehFrameHdr.off, Vaddr: im.ehFrameHdr.addr, Filesz: im.ehFrameHdr.size, Align: 4},
+		elf.Prog64{Type: uint32(elf.PT_DYNAMIC), Flags: access, Off: im.dynamic.off, Vaddr: im.dynamic.addr,
+			Filesz: im.dynamic.size, Align: 8},
+		// one segment of notes: readers that know only PT_NOTE find both
+		elf.Prog64{Type: uint32(elf.PT_NOTE), Flags: read, Off: im.notes[0].off, Vaddr: im.notes[0].addr,
+			Filesz: noteEnd - im.notes[0].off, Align: noteAlign},
+		elf.Prog64{Type: uint32(elf.PT_GNU_EH_FRAME), Flags: read, Off: im.ehFrameHdr.off, Vaddr: im.ehFrameHdr.addr,
+			Filesz: im.ehFrameHdr.size, Align: 4},
 		elf.Prog64{Type: uint32(elf.PT_GNU_STACK), Flags: read | uint32(elf.PF_W), Align: 16},
 	)
 	if im.src.Relro {

@@ -107,8 +107,8 @@ type chainMarks struct {
 	regs, afterStack  int // users' registers; what follows the copy of the stack
 }
 
-// AppendChained appends the record raw of the sample, the last that its Decoder has decoded, with a call chain in place of users' registers and
-// the copy of their stack. user are the addresses that Entry.Append takes.
+// AppendChained appends the record raw of the sample, the last that its Decoder has decoded, with a call chain in place
+// of users' registers and the copy of their stack. user are the addresses that Entry.Append takes.
 func (s *Sample) AppendChained(dst, raw []byte, user []uint64) []byte {
 	var e Entry
 	e.bytes, e.nrAt, e.after = s.appendChained(nil, raw)

@@ -114,7 +114,8 @@ func TestChains(t *testing.T) {
 	b.Mmap2(perfdatatest.ID{PID: 7, TID: 8, Time: 2, ID: 5}, 0x401000, 0x1000, 0, "/prog")
 	b.Add(perfdatatest.Record(18, 0, "namespaces unknown here ",
 		b.SampleID(perfdatatest.ID{PID: 7, TID: 8, Time: 3, ID: 5})))
-	b.Add(richSample(20, ContextKernel, 0xffffffff81000000, ContextUser, 0x401234, ContextKernel, 8)) // the last two: words of user memory
+	// the last two: words of user memory
+	b.Add(richSample(20, ContextKernel, 0xffffffff81000000, ContextUser, 0x401234, ContextKernel, 8))
 	b.Add(richSample(10))
 	b.Round()
 	plain := b.File()

@@ -58,7 +58,8 @@ func newInflater(p *pool) *inflater {
 			}
 			return len(p), nil
 		})
-		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(maxWindow))
 		if err == nil {
 			defer d.Close()
 			if err = d.Reset(in); err == nil {

@@ -181,7 +181,8 @@ func (r *Reader) readFile(at io.ReaderAt, header []byte) error {
 	r.in.src.off, r.in.src.left = int64(data.off), int64(data.size)
 	if data.size == 0 { // perf record was killed: there are no features either
 		r.in.src.left = -1
-		r.info.warn(&Error{48, "header", fmt.Errorf("%w: the data section has no size; reading up to the end of the file", ErrTruncated)})
+		r.info.warn(&Error{48, "header", fmt.Errorf("%w: the data section has no size; reading up to the end of the file",
+			ErrTruncated)})
 	} else {
 		// Behind the data, a table has a section for each feature.
 		r.features = featureTable{at, int64(data.off + data.size), flags}

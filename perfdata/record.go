@@ -263,8 +263,8 @@ func (r *Namespaces) decode(c *cursor) {
 	}
 }
 
-// decode decodes the fields. Without buildIDs, PERF_RECORD_MISC_MMAP_BUILD_ID means nothing: the kernel leaves it set in
-// a record that it has written for another reader's event before.
+// decode decodes the fields. Without buildIDs, PERF_RECORD_MISC_MMAP_BUILD_ID means nothing: the kernel leaves it set
+// in a record that it has written for another reader's event before.
 func (m *Mmap) decode(c *cursor, buildIDs bool) {
 	m.PID, m.TID = int32(c.u32()), int32(c.u32())
 	m.Addr, m.Len, m.PgOff = c.u64(), c.u64(), c.u64()

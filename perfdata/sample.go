@@ -17,9 +17,10 @@ const (
 	ContextMax          = ^uint64(4095 - 1)
 )
 
-// Chain yields the addresses of a call chain with their modes, without the markers between them. mode is the one of addresses
-// before the first marker; behind a marker other than those of the kernel and of user code it is ModeUnknown. The user's part is
-// the last one: the kernel reads it by frame pointers, so words of user memory that look like markers are none.
+// Chain yields the addresses of a call chain with their modes, without the markers between them. mode is the one of
+// addresses before the first marker; behind a marker other than those of the kernel and of user code it is ModeUnknown.
+// The user's part is the last one: the kernel reads it by frame pointers, so words of user memory that look like
+// markers are none.
 func Chain(chain []uint64, mode CPUMode) iter.Seq2[CPUMode, uint64] {
 	return func(yield func(CPUMode, uint64) bool) {
 		last := false

@@ -31,7 +31,8 @@ func (p *proof) callExpr(off, named, cfa term) func(s *state, to term) ([]*state
 			return nil, fmt.Errorf("a call of %s", p.t.text(to))
 		}
 		// An expression finds its inputs in these registers and slots (exprProof.enter).
-		err := p.require(s, want{"rbx", s.reg[rBX], p.v.args.regs}, want{"r14", s.reg[r14], p.v.args.mem}, want{"the CFA in an expression", s.reg[r12], cfa},
+		err := p.require(s, want{"rbx", s.reg[rBX], p.v.args.regs}, want{"r14", s.reg[r14], p.v.args.mem},
+			want{"the CFA in an expression", s.reg[r12], cfa},
 			want{"the base in an expression", p.slot(s, slotBase), p.v.walk.base},
 			want{"rsp in an expression", s.reg[rSP], p.t.plus(p.x.sp, frameBase-exprPad)})
 		if err != nil {
@@ -40,7 +41,10 @@ func (p *proof) callExpr(off, named, cfa term) func(s *state, to term) ([]*state
 		p.clobber(s)
 		// The callee may have overwritten any word of the expression's stack in the frame.
 		const own = frameBase + slotExpr
-		s.stack = slices.DeleteFunc(s.stack, func(c cell) bool { return c.off < own+8*dwarfcfa.MaxExprStack && c.off+int64(c.size) > own })
+		s.stack = slices.DeleteFunc(s.stack, func(c cell) bool {
+			return c.off < own+8*dwarfcfa.MaxExprStack &&
+				c.off+int64(c.size) > own
+		})
 		// From here on two states: with a value, and with a failing status.
 		failed := p.x.fork(s)
 		s.assume(p.exprFails(), true)
@@ -56,7 +60,8 @@ func (p *proof) callExpr(off, named, cfa term) func(s *state, to term) ([]*state
 func (p *proof) clobber(s *state) {
 	rsp, err := p.x.stackOff(s)
 	s.stack = slices.DeleteFunc(s.stack, func(c cell) bool { return err != nil || c.off < rsp })
-	left := func() term { return p.t.variable("left by a call", ^uint64(0)) } // not what another call left, or what was there before
+	// not what another call left, or what was there before
+	left := func() term { return p.t.variable("left by a call", ^uint64(0)) }
 	for _, r := range [...]uint8{rAX, rCX, rDX, rSI, rDI, r8, r9, r10, r11} {
 		s.reg[r] = left()
 	}

@@ -9,13 +9,14 @@ var (
 	cutLoad = []byte{0x0f, 0x12, 0x6f, 0x18}                 // movlps 24(%rdi), %xmm5
 	cutSlot = []byte{0x48, 0x83, 0x7c, 0x24, slotRegs, 0x00} // cmpq $0, slotRegs(%rsp)
 
-	cutCFA    = []byte{0x0f, 0xb6, 0x45, 0x00}                                     // movzbl (%rbp), %eax
-	cutRule   = []byte{0x0f, 0xb6, 0x4d, 0x00, 0x48, 0xff, 0xc5, 0x41, 0x89, 0xcf} // movzbl (%rbp), %ecx; inc %rbp; mov %ecx, %r15d
-	cutFinal  = []byte{0x41, 0x0f, 0xbc, 0xc5}                                     // bsf %r13d, %eax
-	cutEnd    = []byte{0x8b, 0x44, 0x24, slotExact}                                // mov slotExact(%rsp), %eax
-	cutLookup = []byte{0x48, 0x3d}                                                 // cmp $imm32, %rax
-	cutNear   = []byte{0x48, 0x83, 0xf8}                                           // cmp $imm8, %rax
-	cutRead   = []byte{0x49, 0x8b, 0x4e, 0x08}                                     // mov 8(%r14), %rcx
+	cutCFA = []byte{0x0f, 0xb6, 0x45, 0x00} // movzbl (%rbp), %eax
+	// movzbl (%rbp), %ecx; inc %rbp; mov %ecx, %r15d
+	cutRule   = []byte{0x0f, 0xb6, 0x4d, 0x00, 0x48, 0xff, 0xc5, 0x41, 0x89, 0xcf}
+	cutFinal  = []byte{0x41, 0x0f, 0xbc, 0xc5}      // bsf %r13d, %eax
+	cutEnd    = []byte{0x8b, 0x44, 0x24, slotExact} // mov slotExact(%rsp), %eax
+	cutLookup = []byte{0x48, 0x3d}                  // cmp $imm32, %rax
+	cutNear   = []byte{0x48, 0x83, 0xf8}            // cmp $imm8, %rax
+	cutRead   = []byte{0x49, 0x8b, 0x4e, 0x08}      // mov 8(%r14), %rcx
 )
 
 // begins reports whether the code at pc begins with one of such instructions.

@@ -72,7 +72,8 @@ func (p *rowProof) cfaAt(d *descReader, r *dwarfcfa.Row) error {
 	case kind == descCFAFromBP && c.Kind == dwarfcfa.CFARegOffset && c.Reg == abi.RBP: // the same as in rows.cfaOf
 	case kind == descCFAReg:
 		reg, off := d.bytes(1), d.bytes(8)
-		if c.Kind != dwarfcfa.CFARegOffset || reg != uint64(c.Reg) || int64(off) != c.Offset || reg >= numRegs { // slowProof.cfa takes it to be below
+		// slowProof.cfa takes it to be below
+		if c.Kind != dwarfcfa.CFARegOffset || reg != uint64(c.Reg) || int64(off) != c.Offset || reg >= numRegs {
 			return fmt.Errorf("the CFA is register %d%+d", reg, int64(off))
 		}
 	case kind == descCFAExpr && c.Kind == dwarfcfa.CFAExpr && !p.table.Exprs[c.Expr].Pushed:

@@ -97,7 +97,8 @@ func (im *image) readNotes(b []byte) error {
 		if len(b) < 12 {
 			return imageError("a truncated note")
 		}
-		nameSize, descSize, typ := uint64(le.Uint32(b)), uint64(le.Uint32(b[4:])), le.Uint32(b[8:]) // n_namesz, n_descsz, n_type
+		// n_namesz, n_descsz, n_type
+		nameSize, descSize, typ := uint64(le.Uint32(b)), uint64(le.Uint32(b[4:])), le.Uint32(b[8:])
 		descOff := 12 + (nameSize+3)&^3
 		end := descOff + (descSize+3)&^3
 		if end > uint64(len(b)) {
@@ -111,7 +112,8 @@ func (im *image) readNotes(b []byte) error {
 		switch {
 		case name == "GNU\x00" && typ == 3 && len(desc) == 20: // NT_GNU_BUILD_ID, SHA-1
 		case name == abi.NoteOwner+"\x00" && typ == abi.NoteBuild:
-		case name == abi.NoteOwner+"\x00" && typ == abi.NoteSites && found && im.notes.sites == nil: // readers need the flag before
+		// readers need the flag before
+		case name == abi.NoteOwner+"\x00" && typ == abi.NoteSites && found && im.notes.sites == nil:
 			if err := im.siteNote(desc); err != nil {
 				return err
 			}
@@ -135,8 +137,10 @@ func (im *image) readNotes(b []byte) error {
 func (im *image) checkSymbols() error {
 	soname, ok := im.name(uint32(im.dynamic.tags[elf.DT_SONAME]))
 	object, isEHElf := strings.CutSuffix(soname, abi.Suffix)
-	if !ok || im.dynamic.tags[elf.DT_SONAME] > 1<<31 || !isEHElf || object == "" || strings.Contains(object, "/") { // an offset of 2^31 and more would be cut to 32 bits
-		return imageError("DT_SONAME %q, which is not NAME%s: the loader would take the file for another library", soname, abi.Suffix)
+	// an offset of 2^31 and more would be cut to 32 bits
+	if !ok || im.dynamic.tags[elf.DT_SONAME] > 1<<31 || !isEHElf || object == "" || strings.Contains(object, "/") {
+		return imageError("DT_SONAME %q, which is not NAME%s: the loader would take the file for another library", soname,
+			abi.Suffix)
 	}
 	im.dynamic.symbols = map[string]elf.Sym64{}
 	for _, name := range exports {

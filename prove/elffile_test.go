@@ -96,7 +96,8 @@ func TestSiteNote(t *testing.T) {
 	desc := note.Bytes()
 	require.Equal(t, 1, bytes.Count(image, desc))
 	for _, change := range []func(n *abi.SitesNote){
-		func(n *abi.SitesNote) { n.Version++ }, func(n *abi.SitesNote) { n.Size++ }, func(n *abi.SitesNote) { n.Size = 0 }, func(n *abi.SitesNote) { n.Size = 1 << 63 },
+		func(n *abi.SitesNote) { n.Version++ }, func(n *abi.SitesNote) { n.Size++ }, func(n *abi.SitesNote) { n.Size = 0 },
+		func(n *abi.SitesNote) { n.Size = 1 << 63 },
 		func(n *abi.SitesNote) { n.Addr = im.exec.Vaddr }, func(n *abi.SitesNote) { n.Addr, n.Size = -n.Addr, 2*n.Addr },
 	} {
 		n := note

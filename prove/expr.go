@@ -133,7 +133,8 @@ func (x *exprProof) holdsStack(s *state, stack []term) error {
 	if len(s.outer) > 0 {
 		return fmt.Errorf("%#x: inside a subroutine", s.pc)
 	}
-	list := []want{{"rbx", s.reg[rBX], p.v.args.regs}, {"r14", s.reg[r14], p.v.args.mem}, {"r12", s.reg[r12], p.v.slow.cfa},
+	list := []want{{"rbx", s.reg[rBX], p.v.args.regs}, {"r14", s.reg[r14], p.v.args.mem},
+		{"r12", s.reg[r12], p.v.slow.cfa},
 		{"rsp", s.reg[rSP], p.t.plus(p.x.sp, s.frame.ret)}, {"the base", p.slot(s, slotBase), p.v.walk.base}}
 	for i, v := range stack {
 		if i == len(stack)-1 {
@@ -158,7 +159,8 @@ func (x *exprProof) onlyStack(s *state) error {
 	}
 	// Slots of other parts of the frame belong to the walk.
 	for _, c := range s.stack {
-		if slot := c.off - frameBase; c.off+int64(c.size) > s.frame.ret && slot != slotBase && (slot < slotExpr || slot+int64(c.size) > slotExpr+8*dwarfcfa.MaxExprStack) {
+		if slot := c.off - frameBase; c.off+int64(c.size) > s.frame.ret && slot != slotBase &&
+			(slot < slotExpr || slot+int64(c.size) > slotExpr+8*dwarfcfa.MaxExprStack) {
 			return fmt.Errorf("%#x: an expression writes slot %d of the frame", s.pc, slot)
 		}
 	}
@@ -261,7 +263,8 @@ func (x *exprProof) failing(s *state, status abi.Status) error {
 		if err := x.onlyStack(e.state); err != nil {
 			return err
 		}
-		if err := p.require(e.state, want{"the status", e.reg[rDX], p.statusTerm(status)}, want{"the base", p.slot(e.state, slotBase), p.v.walk.base}); err != nil {
+		if err := p.require(e.state, want{"the status", e.reg[rDX], p.statusTerm(status)},
+			want{"the base", p.slot(e.state, slotBase), p.v.walk.base}); err != nil {
 			return err
 		}
 	}

@@ -45,7 +45,8 @@ func (p *proof) stateOf(l *loop, pc uint64) *state {
 	for _, r := range [...]struct {
 		reg uint8
 		v   term
-	}{{rAX, l.rel}, {rCX, l.mask}, {rDX, l.cursor}, {rSI, l.base}, {r8, l.pcs}, {r9, l.rsp}, {r11, l.delta}, {rBP, l.rbp}} {
+	}{{rAX, l.rel}, {rCX, l.mask}, {rDX, l.cursor}, {rSI, l.base}, {r8, l.pcs}, {r9, l.rsp}, {r11, l.delta},
+		{rBP, l.rbp}} {
 		if r.v != noTerm {
 			s.reg[r.reg] = r.v
 		}

@@ -40,7 +40,8 @@ func (im *image) checkHashes() error {
 		}
 		text = append(append(text, n.name...), 0)
 	}
-	if uint64(len(text)) != im.dynamic.tags[elf.DT_STRSZ] || !bytes.Equal(im.at(im.dynamic.tags[elf.DT_STRTAB], uint64(len(text))), text) {
+	if uint64(len(text)) != im.dynamic.tags[elf.DT_STRSZ] ||
+		!bytes.Equal(im.at(im.dynamic.tags[elf.DT_STRTAB], uint64(len(text))), text) {
 		return imageError("the names of dynamic symbols")
 	}
 	// DT_HASH: buckets and chains lead to their own symbols and end.

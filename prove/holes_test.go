@@ -217,9 +217,10 @@ func TestHandMadeMutants(t *testing.T) {
 			new: []byte{0x48, 0x8b, 0x7c, 0x24, slotRegs, 0x48, 0x8b, 0x3f, 0x4d, 0x8d, 0x51, 0x08, 0x4c, 0x3b, 0x54,
 				0x24, 0x30}},
 		// mov slot(%rsp), %r15; inc %rdx
-		{name: "the end of a slow step does not restore the caller's r15", why: "register 15 of the machine is scratch", changes: []change{
-			{old: []byte{0x4c, 0x8b, 0x7c, 0x24, slotSaved + 32, 0x48, 0xff, 0xc2}, new: []byte{0x4c, 0x89, 0x7c,
-				0x24, slotSaved + 32, 0x48, 0xff, 0xc2}}}},
+		{name: "the end of a slow step does not restore the caller's r15", why: "register 15 of the machine is scratch",
+			changes: []change{
+				{old: []byte{0x4c, 0x8b, 0x7c, 0x24, slotSaved + 32, 0x48, 0xff, 0xc2}, new: []byte{0x4c, 0x89, 0x7c,
+					0x24, slotSaved + 32, 0x48, 0xff, 0xc2}}}},
 		{name: "a result is overwritten by one that overlaps it", why: "results overlap",
 			old: []byte{0x48, 0x89, 0x58, 0x10, 0x48, 0x89, 0x68, 0x18},
 			new: []byte{0x48, 0x89, 0x58, 0x10, 0x48, 0x89, 0x68, 0x18, 0x48, 0x89, 0x48, 0x0c}},
@@ -497,7 +498,8 @@ func TestRaisedStack(t *testing.T) {
 // TestOnlyCell: a store that covers more than a field is not one of the field.
 func TestOnlyCell(t *testing.T) {
 	p := newProver(&image{}, small())
-	for _, cells := range [][]cell{nil, {{abi.RegsExact, 4, p.v.args.pc}}, {{abi.RegsStatus, 2, p.v.args.pc}, {0, 8, p.v.args.pc}}} {
+	for _, cells := range [][]cell{nil, {{abi.RegsExact, 4, p.v.args.pc}},
+		{{abi.RegsStatus, 2, p.v.args.pc}, {0, 8, p.v.args.pc}}} {
 		_, ok := onlyCell(cells, abi.RegsStatus, 2)
 		assert.False(t, ok)
 	}

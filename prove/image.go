@@ -74,11 +74,13 @@ func (im *image) checkHeader() error {
 	}
 	want := make([]byte, 16)
 	copy(want, elf.ELFMAG)
-	want[elf.EI_CLASS], want[elf.EI_DATA], want[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)
+	want[elf.EI_CLASS], want[elf.EI_DATA], want[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB),
+		byte(elf.EV_CURRENT)
 	switch {
 	case !bytes.Equal(b[:16], want):
 		return imageError("identification % x", b[:16])
-	case le.Uint16(b[16:]) != uint16(elf.ET_DYN) || le.Uint16(b[18:]) != uint16(elf.EM_X86_64) || le.Uint32(b[20:]) != uint32(elf.EV_CURRENT):
+	case le.Uint16(b[16:]) != uint16(elf.ET_DYN) || le.Uint16(b[18:]) != uint16(elf.EM_X86_64) ||
+		le.Uint32(b[20:]) != uint32(elf.EV_CURRENT):
 		return imageError("not a shared object of x86-64")
 	case le.Uint64(b[24:]) != 0 || le.Uint64(b[32:]) != ehdrSize || le.Uint32(b[48:]) != 0:
 		return imageError("entry point, program headers or flags")
@@ -127,7 +129,8 @@ func (im *image) programHeader(i uint64) (elf.Prog64, error) {
 		return p, imageError("program header %d is outside of the file", i)
 	}
 	align := map[elf.ProgType]uint64{
-		elf.PT_LOAD: pageSize, elf.PT_DYNAMIC: 8, elf.PT_NOTE: 4, elf.PT_GNU_EH_FRAME: 4, elf.PT_GNU_STACK: 16, elf.PT_GNU_RELRO: 1,
+		elf.PT_LOAD: pageSize, elf.PT_DYNAMIC: 8, elf.PT_NOTE: 4, elf.PT_GNU_EH_FRAME: 4, elf.PT_GNU_STACK: 16,
+		elf.PT_GNU_RELRO: 1,
 	}[elf.ProgType(p.Type)]
 	if align == 0 || p.Align != align || p.Paddr != p.Vaddr {
 		return p, imageError("program header %d, of type %v", i, elf.ProgType(p.Type))
@@ -204,7 +207,8 @@ func (im *image) readDynamic() error {
 	if !ended {
 		return imageError("no DT_NULL")
 	}
-	known := []elf.DynTag{elf.DT_SONAME, elf.DT_HASH, elf.DT_GNU_HASH, elf.DT_STRTAB, elf.DT_SYMTAB, elf.DT_STRSZ, elf.DT_SYMENT}
+	known := []elf.DynTag{elf.DT_SONAME, elf.DT_HASH, elf.DT_GNU_HASH, elf.DT_STRTAB, elf.DT_SYMTAB, elf.DT_STRSZ,
+		elf.DT_SYMENT}
 	for _, tag := range known {
 		if _, ok := im.dynamic.tags[tag]; !ok {
 			return imageError("no %v", tag)
@@ -240,7 +244,8 @@ func (im *image) sym(i uint32) (elf.Sym64, bool) {
 	if b == nil {
 		return elf.Sym64{}, false
 	}
-	return elf.Sym64{Name: le.Uint32(b), Info: b[4], Other: b[5], Shndx: le.Uint16(b[6:]), Value: le.Uint64(b[8:]), Size: le.Uint64(b[16:])}, true
+	return elf.Sym64{Name: le.Uint32(b), Info: b[4], Other: b[5], Shndx: le.Uint16(b[6:]), Value: le.Uint64(b[8:]),
+		Size: le.Uint64(b[16:])}, true
 }
 
 // name returns the string at an offset of the dynamic string table, and whether it ends inside the

@@ -43,6 +43,7 @@ func (l *loop) slots() [10]struct {
 	return [10]struct {
 		off int64
 		v   term
-	}{{slotFirst, l.first}, {slotLow, l.low}, {slotRegs, l.regs}, {slotMem, l.mem}, {slotBase, l.slotBase}, {slotSync, l.sync},
+	}{{slotFirst, l.first}, {slotLow, l.low}, {slotRegs, l.regs}, {slotMem, l.mem}, {slotBase, l.slotBase},
+		{slotSync, l.sync},
 		{slotHigh, l.high}, {slotLeft, l.left}, {slotNext, l.next}, {slotResult, l.result}}
 }

@@ -223,7 +223,8 @@ func (s *subject) findUnread() {
 		j := newJury(s.t, s.name, other, s.table)
 		require.NoError(s.t, j.run(other, true))
 		j.close()
-		s.t.Logf("%s: %d bytes of text and data are not read; overwritten at once, it runs as the table says at every pc", s.name, count)
+		s.t.Logf("%s: %d bytes of text and data are not read; overwritten at once, it runs as the table says at every pc",
+			s.name, count)
 	}
 }
 
@@ -281,7 +282,8 @@ func (s *subject) random(i int) mutant {
 		kind := kinds[rng.IntN(len(kinds))]
 		var m mutant
 		if kind == "entries swapped" {
-			a, b := s.entries.from+4*rng.IntN((s.entries.to-s.entries.from)/4), s.entries.from+4*rng.IntN((s.entries.to-s.entries.from)/4)
+			a, b := s.entries.from+4*rng.IntN((s.entries.to-s.entries.from)/4),
+				s.entries.from+4*rng.IntN((s.entries.to-s.entries.from)/4)
 			m = mutant{{a, bytes.Clone(s.image[b : b+4])}, {b, bytes.Clone(s.image[a : a+4])}}
 		} else {
 			size := 0

@@ -132,7 +132,8 @@ func (p place) overlaps(low, high int64) bool { return p.off < high && p.end() >
 func (x *exec) loadStack(s *state, at place) (term, error) {
 	// Only before the path stores there: then each word has its old value.
 	if at.index != noTerm {
-		if !x.may.newKept || at.off != frameBase+slotNew || at.size != 8 || x.largest(s, at.index) >= numRegs || s.wrote(evNew) || s.wrote(evPC) {
+		if !x.may.newKept || at.off != frameBase+slotNew || at.size != 8 || x.largest(s, at.index) >= numRegs ||
+			s.wrote(evNew) || s.wrote(evPC) {
 			return 0, fmt.Errorf("a read of the stack at %s", x.t.text(at.addr))
 		}
 		return x.t.load(at.addr, at.size), nil

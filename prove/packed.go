@@ -6,8 +6,8 @@ import "fmt"
 // pc's low byte is what a record's keys are compared with.)
 var cutEntry = []byte{0x0f, 0xb6, 0xc0}
 
-// packedLookup proves the way from a pc to the number of its page's entry, for the pcs that are given with pages, and from there
-// on to the heads.
+// packedLookup proves the way from a pc to the number of its page's entry, for the pcs that are given with pages, and
+// from there on to the heads.
 func (p *lookupProof) packedLookup(s *state, pages pageTable) error {
 	t, w := p.t, p.v.shared
 	return p.run(s, p.stops(cutEntry), func(e *ending) error {
@@ -136,7 +136,8 @@ func (p *lookupProof) searchShort(e *ending, rec term) (uint64, error) {
 	return slots, p.intact(e, 5, e.target)
 }
 
-// searchLong proves the search of a long record, whose first byte is above shortKeys, and returns the address of the slots.
+// searchLong proves the search of a long record, whose first byte is above shortKeys, and returns the address of the
+// slots.
 func (p *lookupProof) searchLong(e *ending, rec term) (uint64, error) {
 	if e.kind != endStop || !p.begins(e.pc, cutKeys) {
 		return 0, fmt.Errorf("%#x: not the search of a record", e.pc)

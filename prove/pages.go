@@ -312,8 +312,8 @@ func (g *pageReader) tree(at uint64, lo, hi int) error {
 	}
 }
 
-// packedPage reads the record at an offset: its first byte says which form it has, n keys and n+1 ids follow. The id of a low byte
-// belongs to the first key above it. 16 keys are read at a time.
+// packedPage reads the record at an offset: its first byte says which form it has, n keys and n+1 ids follow. The id of
+// a low byte belongs to the first key above it. 16 keys are read at a time.
 func (g *pageReader) packedPage(off uint32, lo, hi int) error {
 	at := g.data + uint64(off)
 	first := g.p.im.at(at, 1)
@@ -382,15 +382,16 @@ func (w *rangeWalk) lead(head int32, at, end uint64) error {
 	return nil
 }
 
-// packedTable is what a packed lookup reads. Entry i of a table of pages is an offset of two bytes at entries + 2*i; the record is so far
-// behind the base at bases + 4*(i>>groupBits), counted from the table's from, modulo 2^32.
+// packedTable is what a packed lookup reads. Entry i of a table of pages is an offset of two bytes at entries + 2*i;
+// the record is so far behind the base at bases + 4*(i>>groupBits), counted from the table's from, modulo 2^32.
 type packedTable struct {
 	entries, bases, from uint64
 	groupBits            uint
 	slots                uint64 // the head of id 0; each has 16 bytes
 }
 
-// shortKeys is the highest first byte of a short record, of as many keys; in a long one it is the number of keys and shortKeys+1.
+// shortKeys is the highest first byte of a short record, of as many keys; in a long one it is the number of keys and
+// shortKeys+1.
 const shortKeys = 16
 
 // packedEntries returns a function that gives the offsets of the records of count pages from first on.

@@ -323,15 +323,16 @@ func processorForms(t *testing.T) map[string][][]byte {
 	return forms
 }
 
-// rspLast and rspFirst are the orders in which a case's registers are loaded and stored: rsp, which may hold anything, is set
-// for as short as possible. In virtual machines of the kind PVM, a return from the kernel faults while rsp is not canonical.
+// rspLast and rspFirst are the orders in which a case's registers are loaded and stored: rsp, which may hold anything,
+// is set for as short as possible. In virtual machines of the kind PVM, a return from the kernel faults while rsp is
+// not canonical.
 var (
 	rspLast  = []uint32{0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 4}
 	rspFirst = []uint32{4, 0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
 )
 
-// populate returns the beginning of a program, which lies behind the bytes of cases: all memory is mapped, so that no case
-// meets a page fault. Then it jumps to the cases.
+// populate returns the beginning of a program, which lies behind the bytes of cases: all memory is mapped, so that no
+// case meets a page fault. Then it jumps to the cases.
 func populate(cases, data int) (c []byte) {
 	const populateRead, populateWrite = 22, 23 // linux/mman.h: MADV_POPULATE_READ, MADV_POPULATE_WRITE
 	for _, seg := range [][3]int{{loadedAt, headSize + cases, populateRead}, {dataAt, data, populateWrite}} {

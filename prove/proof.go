@@ -105,9 +105,11 @@ func newProof(im *image, table *dwarfcfa.Table) *proof {
 	}
 	p.setVars()
 	v := &p.v
-	p.x.objects = []pointer{{v.args.regs, objRegs}, {v.args.mem, objMemory}, {v.slow.desc, objDesc}, {v.args.result, objResult}, {v.slow.word, objWord}}
+	p.x.objects = []pointer{{v.args.regs, objRegs}, {v.args.mem, objMemory}, {v.slow.desc, objDesc},
+		{v.args.result, objResult}, {v.slow.word, objWord}}
 	p.x.walkRegs, p.x.regsField = v.args.regs, p.regsField
-	p.x.may = permit{pcSlot: noTerm, limit: stackLimit, args: stackReturn, first: noTerm, indices: []index{{v.slow.rule, p.t.con(1)}}}
+	p.x.may = permit{pcSlot: noTerm, limit: stackLimit, args: stackReturn, first: noTerm,
+		indices: []index{{v.slow.rule, p.t.con(1)}}}
 	return p
 }
 
@@ -119,21 +121,27 @@ func (p *proof) setVars() {
 	t, v, word := p.t, &p.v, p.word
 	v.args = arguments{
 		ret: word("return"), callerRBP: word("callerRBP"), regs: word("regs"), mem: word("mem"), bias: word("bias"),
-		pcsArg: word("pcs"), max: word("max"), next: word("next"), result: word("result"), deref: word("deref"), pc: word("pc"),
+		pcsArg: word("pcs"), max: word("max"), next: word("next"), result: word("result"), deref: word("deref"),
+		pc: word("pc"),
 	}
 	v.slow = slowVars{
 		cfaHost: word("cfaHost"), cfa: word("cfa"), desc: word("desc"), state: t.variable("state", 0x1ffff|0x1ffff<<32),
 		unset: t.variable("unset", 0x1ffff), rule: t.variable("rule", 31), exact: t.variable("exactNext", 1),
-		exprValue: word("exprValue"), exprStatus: t.variable("exprStatus", 0xffffffff), word: word("word"), scratch: word("scratch"),
+		exprValue: word("exprValue"), exprStatus: t.variable("exprStatus", 0xffffffff), word: word("word"),
+		scratch: word("scratch"),
 	}
-	v.old = oldRegs{valid: t.variable("valid", 0xffffffff), exactNow: t.variable("exact", 0xffff), status: t.variable("status", 0xffff)}
+	v.old = oldRegs{valid: t.variable("valid", 0xffffffff), exactNow: t.variable("exact", 0xffff),
+		status: t.variable("status", 0xffff)}
 	for i := range v.old.regOf {
 		v.old.regOf[i] = word(abi.RegName(i))
 	}
 	v.walk = loop{
-		rel: word("rel"), mask: t.or(t.con(needed), t.variable("mask", inRegisters&^needed)), cursor: word("cursor"), base: word("base1"),
-		pcs: word("pcsEnd"), rsp: word("hostRSP"), delta: word("delta"), rbp: word("rbpNow"), first: word("first"), low: word("low"),
-		regs: v.args.regs, mem: v.args.mem, sync: word("sync"), high: word("high"), left: word("left"), next: v.args.next, result: noTerm,
+		rel: word("rel"), mask: t.or(t.con(needed), t.variable("mask", inRegisters&^needed)), cursor: word("cursor"),
+		base: word("base1"),
+		pcs:  word("pcsEnd"), rsp: word("hostRSP"), delta: word("delta"), rbp: word("rbpNow"), first: word("first"),
+		low:  word("low"),
+		regs: v.args.regs, mem: v.args.mem, sync: word("sync"), high: word("high"), left: word("left"), next: v.args.next,
+		result: noTerm,
 	}
 	v.walk.slotBase = v.walk.base
 	for i, at := range placeOf {

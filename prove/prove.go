@@ -158,7 +158,8 @@ func each[K comparable](w *todo[K], prove func(K) error) func() (bool, error) {
 // choose a file by them.
 func (p *prover) identity() error {
 	n, t := p.im.notes.identity, p.table
-	if n.Low != uint64(t.Low()) || n.High != uint64(t.High()) || int64(n.Ranges) != int64(len(t.Ranges)) || int64(n.Rows) != int64(len(t.Rows)) {
+	if n.Low != uint64(t.Low()) || n.High != uint64(t.High()) || int64(n.Ranges) != int64(len(t.Ranges)) ||
+		int64(n.Rows) != int64(len(t.Rows)) {
 		return imageError("the note says %#x..%#x, %d ranges, %d rows; the table has %#x..%#x, %d, %d",
 			n.Low, n.High, n.Ranges, n.Rows, uint64(t.Low()), uint64(t.High()), len(t.Ranges), len(t.Rows))
 	}

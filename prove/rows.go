@@ -176,7 +176,10 @@ func (p *rowProof) inWindow(e *ending, r *dwarfcfa.Row, cfa term) error {
 				return fmt.Errorf("%#x: reads at %s, which no comparison puts into the window", e.pc, t.text(ev.addr))
 			}
 			// The window of _eh_elf without a callback is half of the address space.
-			if !slices.ContainsFunc(r.Regs[:], func(rule dwarfcfa.RegRule) bool { return rule.Kind == dwarfcfa.RuleOffset && rule.Offset == -k }) {
+			if !slices.ContainsFunc(r.Regs[:], func(rule dwarfcfa.RegRule) bool {
+				return rule.Kind == dwarfcfa.RuleOffset &&
+					rule.Offset == -k
+			}) {
 				return fmt.Errorf("%#x: reads at %s, which no rule needs", e.pc, t.text(ev.addr))
 			}
 		default:

@@ -35,7 +35,8 @@ func (p *lookupProof) searchBegins(e *ending, rec, count term, reads int) error 
 	w.rel = noTerm
 	spread := p.spread(p.v.shared.rel)
 	keys := t.plus(rec, 1)
-	if err := p.require(e.state, want{"the keys", e.reg[rDI], keys}, want{"the first key", p.slot(e.state, slotExpr), keys},
+	if err := p.require(e.state, want{"the keys", e.reg[rDI], keys}, want{"the first key", p.slot(e.state, slotExpr),
+		keys},
 		want{"the number of keys", e.reg[rAX], count}, want{"the pc", p.slot(e.state, slotCursor), p.v.shared.rel},
 		want{"the low byte", e.xmm[0][0], spread}, want{"the low byte", e.xmm[0][1], spread}); err != nil {
 		return err
@@ -85,8 +86,10 @@ func (p *lookupProof) searchLoop(pc uint64, found func(e *ending, id term) error
 				if err := p.onlyReads(e.state, 1); err != nil {
 					return err
 				}
-				if err := p.require(e.state, want{"the keys", e.reg[rDI], t.plus(keys, 16)}, want{"the number of keys", e.reg[rAX], t.low(t.plus(count, -16), 4)},
-					want{"the first key", p.slot(e.state, slotExpr), first}, want{"the pc", p.slot(e.state, slotCursor), p.v.shared.rel},
+				if err := p.require(e.state, want{"the keys", e.reg[rDI], t.plus(keys, 16)},
+					want{"the number of keys", e.reg[rAX], t.low(t.plus(count, -16), 4)},
+					want{"the first key", p.slot(e.state, slotExpr), first}, want{"the pc", p.slot(e.state, slotCursor),
+						p.v.shared.rel},
 					want{"the low byte", e.xmm[0][0], spread}, want{"the low byte", e.xmm[0][1], spread}); err != nil {
 					return err
 				}

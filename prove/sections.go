@@ -26,30 +26,42 @@ type section struct {
 // expectedSections returns the headers that a file may have, by name.
 func (im *image) expectedSections() map[string]section {
 	const a = elf.SHF_ALLOC
-	dyn := section{typ: elf.SHT_DYNAMIC, flags: a, align: 8, entsize: 16, link: ".dynstr", addr: im.dynamic.addr, size: uint64(len(im.dynamic.b)), isKnown: true, needed: true}
+	dyn := section{typ: elf.SHT_DYNAMIC, flags: a, align: 8, entsize: 16, link: ".dynstr", addr: im.dynamic.addr,
+		size: uint64(len(im.dynamic.b)), isKnown: true, needed: true}
 	list := map[string]section{
 		// Readers that use sections find the same notes as in the segment.
-		".note.gnu.build-id": {typ: elf.SHT_NOTE, flags: a, align: 4, addr: im.notes.addr, size: im.notes.foreign, isKnown: true, needed: im.notes.foreign > 0},
-		".note.ehasm":        {typ: elf.SHT_NOTE, flags: a, align: 4, addr: im.notes.addr + im.notes.foreign, size: im.notes.size - im.notes.foreign, isKnown: true, needed: true},
-		".gnu.hash":          {typ: elf.SHT_GNU_HASH, flags: a, align: 8, link: ".dynsym", addr: im.dynamic.tags[elf.DT_GNU_HASH], size: im.dynamic.gnuHash, isKnown: true, needed: true},
-		".hash":              {typ: elf.SHT_HASH, flags: a, align: 8, entsize: 4, link: ".dynsym", addr: im.dynamic.tags[elf.DT_HASH], size: im.dynamic.hash, isKnown: true, needed: true},
-		".dynsym": {typ: elf.SHT_DYNSYM, flags: a, align: 8, entsize: elf.Sym64Size, link: ".dynstr", info: 1, addr: im.dynamic.tags[elf.DT_SYMTAB],
+		".note.gnu.build-id": {typ: elf.SHT_NOTE, flags: a, align: 4, addr: im.notes.addr, size: im.notes.foreign,
+			isKnown: true, needed: im.notes.foreign > 0},
+		".note.ehasm": {typ: elf.SHT_NOTE, flags: a, align: 4, addr: im.notes.addr + im.notes.foreign,
+			size: im.notes.size - im.notes.foreign, isKnown: true, needed: true},
+		".gnu.hash": {typ: elf.SHT_GNU_HASH, flags: a, align: 8, link: ".dynsym",
+			addr: im.dynamic.tags[elf.DT_GNU_HASH], size: im.dynamic.gnuHash, isKnown: true, needed: true},
+		".hash": {typ: elf.SHT_HASH, flags: a, align: 8, entsize: 4, link: ".dynsym",
+			addr: im.dynamic.tags[elf.DT_HASH], size: im.dynamic.hash, isKnown: true, needed: true},
+		".dynsym": {typ: elf.SHT_DYNSYM, flags: a, align: 8, entsize: elf.Sym64Size, link: ".dynstr", info: 1,
+			addr: im.dynamic.tags[elf.DT_SYMTAB],
 			size: elf.Sym64Size * (uint64(len(exports)) + 1), isKnown: true, needed: true},
-		".dynstr":        {typ: elf.SHT_STRTAB, flags: a, align: 1, addr: im.dynamic.tags[elf.DT_STRTAB], size: im.dynamic.tags[elf.DT_STRSZ], isKnown: true, needed: true},
-		".eh_frame_hdr":  {typ: elf.SHT_PROGBITS, flags: a, align: 4, addr: im.hdr.addr, size: im.hdr.size, isKnown: true, needed: true},
-		".eh_frame":      {typ: elf.SHT_PROGBITS, flags: a, align: 8, addr: im.frames.addr, size: im.frames.size, isKnown: true, needed: true},
-		".rodata":        {typ: elf.SHT_PROGBITS, flags: a, align: 64},
-		abi.SitesSection: {typ: elf.SHT_PROGBITS, flags: a, align: 8, addr: im.notes.sitesAddr, size: uint64(len(im.notes.sites)), isKnown: true, needed: im.notes.sites != nil},
-		".text":          {typ: elf.SHT_PROGBITS, flags: a | elf.SHF_EXECINSTR, align: 64, addr: im.exec.Vaddr, size: im.exec.Filesz, isKnown: true, needed: true},
-		".symtab":        {typ: elf.SHT_SYMTAB, align: 8, entsize: elf.Sym64Size, link: ".strtab", info: 1, unmapped: true},
-		".strtab":        {typ: elf.SHT_STRTAB, align: 1, unmapped: true},
-		".shstrtab":      {typ: elf.SHT_STRTAB, align: 1, unmapped: true},
+		".dynstr": {typ: elf.SHT_STRTAB, flags: a, align: 1, addr: im.dynamic.tags[elf.DT_STRTAB],
+			size: im.dynamic.tags[elf.DT_STRSZ], isKnown: true, needed: true},
+		".eh_frame_hdr": {typ: elf.SHT_PROGBITS, flags: a, align: 4, addr: im.hdr.addr, size: im.hdr.size, isKnown: true,
+			needed: true},
+		".eh_frame": {typ: elf.SHT_PROGBITS, flags: a, align: 8, addr: im.frames.addr, size: im.frames.size,
+			isKnown: true, needed: true},
+		".rodata": {typ: elf.SHT_PROGBITS, flags: a, align: 64},
+		abi.SitesSection: {typ: elf.SHT_PROGBITS, flags: a, align: 8, addr: im.notes.sitesAddr,
+			size: uint64(len(im.notes.sites)), isKnown: true, needed: im.notes.sites != nil},
+		".text": {typ: elf.SHT_PROGBITS, flags: a | elf.SHF_EXECINSTR, align: 64, addr: im.exec.Vaddr,
+			size: im.exec.Filesz, isKnown: true, needed: true},
+		".symtab":   {typ: elf.SHT_SYMTAB, align: 8, entsize: elf.Sym64Size, link: ".strtab", info: 1, unmapped: true},
+		".strtab":   {typ: elf.SHT_STRTAB, align: 1, unmapped: true},
+		".shstrtab": {typ: elf.SHT_STRTAB, align: 1, unmapped: true},
 	}
 	if len(im.segments) == 3 {
 		dyn.flags |= elf.SHF_WRITE
 		dyn.align = uint64(len(im.dynamic.b))
 		w := im.segments[2]
-		list[".padding"] = section{typ: elf.SHT_NOBITS, flags: a | elf.SHF_WRITE, align: 1, addr: w.Vaddr + w.Filesz, size: w.Memsz - w.Filesz, isKnown: true}
+		list[".padding"] = section{typ: elf.SHT_NOBITS, flags: a | elf.SHF_WRITE, align: 1, addr: w.Vaddr + w.Filesz,
+			size: w.Memsz - w.Filesz, isKnown: true}
 	}
 	list[".dynamic"] = dyn
 	return list
@@ -68,8 +80,10 @@ type headerTable struct {
 // As everywhere in this file, sizes have been compared with the file's.
 func (h *headerTable) header(i uint64) elf.Section64 {
 	b := h.file[h.off+shdrSize*i:]
-	return elf.Section64{Name: le.Uint32(b), Type: le.Uint32(b[4:]), Flags: le.Uint64(b[8:]), Addr: le.Uint64(b[16:]), Off: le.Uint64(b[24:]),
-		Size: le.Uint64(b[32:]), Link: le.Uint32(b[40:]), Info: le.Uint32(b[44:]), Addralign: le.Uint64(b[48:]), Entsize: le.Uint64(b[56:])}
+	return elf.Section64{Name: le.Uint32(b), Type: le.Uint32(b[4:]), Flags: le.Uint64(b[8:]), Addr: le.Uint64(b[16:]),
+		Off:  le.Uint64(b[24:]),
+		Size: le.Uint64(b[32:]), Link: le.Uint32(b[40:]), Info: le.Uint32(b[44:]), Addralign: le.Uint64(b[48:]),
+		Entsize: le.Uint64(b[56:])}
 }
 
 // content returns the bytes of a section in the file, nil if it lies outside.
@@ -88,7 +102,8 @@ func (im *image) readHeaders() (h headerTable, has bool, err error) {
 	if count == 0 && shoff == 0 && names == 0 {
 		return h, false, nil
 	}
-	if count == 0 || shoff > size || shoff%8 != 0 || count > 64 || shdrSize*count > size-shoff || names == 0 || names >= count ||
+	if count == 0 || shoff > size || shoff%8 != 0 || count > 64 || shdrSize*count > size-shoff || names == 0 ||
+		names >= count ||
 		!zero(im.file[shoff:shoff+shdrSize]) {
 		return h, true, imageError("section headers")
 	}
@@ -234,7 +249,8 @@ func (im *image) checkSymtab(b, names []byte) error {
 	for b = b[elf.Sym64Size:]; len(b) > 0; b = b[elf.Sym64Size:] {
 		name, ok := textAt(names, le.Uint32(b))
 		want, exported := im.dynamic.symbols[name]
-		got := elf.Sym64{Name: want.Name, Info: b[4], Other: b[5], Shndx: le.Uint16(b[6:]), Value: le.Uint64(b[8:]), Size: le.Uint64(b[16:])}
+		got := elf.Sym64{Name: want.Name, Info: b[4], Other: b[5], Shndx: le.Uint16(b[6:]), Value: le.Uint64(b[8:]),
+			Size: le.Uint64(b[16:])}
 		if !ok || !exported || seen[name] || got != want {
 			return imageError("the symbol %s of .symtab", strings.ToValidUTF8(name, "?"))
 		}

@@ -19,7 +19,8 @@ type slowProof struct {
 func (p *slowProof) slowState(pc uint64) *state {
 	v := &p.v
 	s := p.stateOf(p.slowFrame(), pc)
-	s.reg[rBX], s.reg[r14], s.reg[r12], s.reg[rBP], s.reg[r13] = v.args.regs, v.args.mem, v.slow.cfa, v.slow.desc, v.slow.state
+	s.reg[rBX], s.reg[r14], s.reg[r12], s.reg[rBP], s.reg[r13] = v.args.regs, v.args.mem, v.slow.cfa, v.slow.desc,
+		v.slow.state
 	s.reg[r15] = v.slow.scratch // not the caller's, which is in its slot
 	p.setSlot(s, slotCursor, v.walk.cursor)
 	p.setSlot(s, slotPCs, v.walk.pcs)
@@ -63,7 +64,8 @@ var slowSaved = [5]uint8{rBX, r12, r13, r14, r15}
 func (p *slowProof) slowFrame() *loop {
 	w := p.v.walk
 	l := unknown()
-	l.first, l.regs, l.mem, l.slotBase, l.sync, l.left, l.next = w.first, w.regs, w.mem, w.slotBase, w.cursor, w.left, w.next
+	l.first, l.regs, l.mem, l.slotBase, l.sync, l.left, l.next = w.first, w.regs, w.mem, w.slotBase, w.cursor, w.left,
+		w.next
 	return &l
 }
 
@@ -147,7 +149,8 @@ func (p *slowProof) from(pc uint64, fast bool) error {
 		if !found {
 			valid = v.old.valid
 		}
-		list = append(list, want{"the callee-saved registers that are valid", e.reg[r13], t.and(valid, t.con(uint64(abi.CalleeSaved)))})
+		list = append(list, want{"the callee-saved registers that are valid", e.reg[r13],
+			t.and(valid, t.con(uint64(abi.CalleeSaved)))})
 		if err := p.require(e.state, list...); err != nil {
 			return err
 		}
@@ -188,7 +191,8 @@ func (p *slowProof) cfa(pc uint64) error {
 		}
 		p.owed.rules.add(e.pc)
 		exact, _, _ := p.x.readCell(e.stack, frameBase+slotExact, 4)
-		state := t.or(saved, t.con(1<<abi.RSP|1<<(32+abi.RSP))) // rsp is valid (bit RSP) and has a value in slotNew (bit 32+RSP)
+		// rsp is valid (bit RSP) and has a value in slotNew (bit 32+RSP)
+		state := t.or(saved, t.con(1<<abi.RSP|1<<(32+abi.RSP)))
 		err = p.require(e.state, want{"the CFA", e.reg[r12], cfa}, want{"the descriptor", e.reg[rBP], t.plus(v.slow.desc, n)},
 			want{"exact", exact, t.shrConst(head, 7)}, want{"the registers that are valid", e.reg[r13], state},
 			want{"rsp of the caller", p.slot(e.state, slotNew+8*abi.RSP), cfa})
@@ -212,8 +216,9 @@ func newDescHead(t *terms, desc term) descHead {
 	at := func(off int64, size uint8) term { return t.load(t.plus(desc, off), size) }
 	kind := t.and(at(0, 1), t.con(descSignal-1))
 	return descHead{
-		isGiven: t.eq(kind, t.con(descCFAGiven)), isReg: t.eq(kind, t.con(descCFAReg)), aboveReg: t.ult(t.con(descCFAReg), kind),
-		reg: at(1, 1), offset: at(2, 8), code: at(1, 4),
+		isGiven: t.eq(kind, t.con(descCFAGiven)), isReg: t.eq(kind, t.con(descCFAReg)),
+		aboveReg: t.ult(t.con(descCFAReg), kind),
+		reg:      at(1, 1), offset: at(2, 8), code: at(1, 4),
 	}
 }
 
@@ -317,7 +322,8 @@ func (p *slowProof) end(pc uint64) error {
 		if e.kind != endStop || !ok || len(e.event) != 1 || e.event[0].kind != evPC {
 			return fmt.Errorf("%#x: not the end of a step", e.pc)
 		}
-		if err := p.require(e.state, want{"exact", exact, v.slow.exact}, want{"the pc for the caller", e.event[0].v, v.old.regOf[abi.RIP]}); err != nil {
+		if err := p.require(e.state, want{"exact", exact, v.slow.exact}, want{"the pc for the caller", e.event[0].v,
+			v.old.regOf[abi.RIP]}); err != nil {
 			return err
 		}
 		l := *p.slowFrame()
@@ -392,7 +398,8 @@ func (p *slowProof) callback(s *state, to term, r *wordRead) ([]*state, error) {
 	if err != nil || !ok || int64(k) < rsp || int64(k) > -8 || (rsp-8)&15 != 0 {
 		return nil, fmt.Errorf("the callback gets a place at %s, rsp is %+d", t.text(place), rsp)
 	}
-	if err := p.require(s, want{"the callback", to, r.fn}, want{"its first argument", s.reg[rDI], r.arg}, want{"its address", s.reg[rSI], r.addr}); err != nil {
+	if err := p.require(s, want{"the callback", to, r.fn}, want{"its first argument", s.reg[rDI], r.arg},
+		want{"its address", s.reg[rSI], r.addr}); err != nil {
 		return nil, err
 	}
 	if null, known := p.x.decide(s, t.eq(r.fn, t.con(0))); !known || null {
@@ -422,7 +429,8 @@ func (p *slowProof) readDirectly(e *ending, r *wordRead, carry lit) error {
 	if len(e.event) != 1 || e.event[0].kind != evRead || e.event[0].size != 8 {
 		return fmt.Errorf("%#x: not one read", e.pc)
 	}
-	if err := p.require(e.state, want{"the word", e.reg[rAX], p.t.load(host, 8)}, want{"where it is read", e.event[0].addr, host}); err != nil {
+	if err := p.require(e.state, want{"the word", e.reg[rAX], p.t.load(host, 8)}, want{"where it is read", e.event[0].addr,
+		host}); err != nil {
 		return err
 	}
 	return p.carryIs(e, carry, false)

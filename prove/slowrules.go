@@ -22,7 +22,8 @@ func (p *slowProof) rules(pc uint64) error {
 }
 
 // ruleSizes are the bytes of a rule with its operands, by operation.
-var ruleSizes = [...]int64{ruleEnd: 1, ruleOffset8: 2, ruleOffset: 9, ruleUndefined: 1, ruleSame: 1, ruleValOffset: 9, ruleRegister: 2, ruleExpr: 6}
+var ruleSizes = [...]int64{ruleEnd: 1, ruleOffset8: 2, ruleOffset: 9, ruleUndefined: 1, ruleSame: 1, ruleValOffset: 9,
+	ruleRegister: 2, ruleExpr: 6}
 
 // operand returns size bytes of the descriptor, off bytes behind the rule's beginning.
 func (p *slowProof) operand(off int64, size uint8) term {
@@ -102,7 +103,8 @@ func (p *slowProof) nextRule(e *ending, value term, size int64) error {
 			return fmt.Errorf("%#x: %d values for one register", e.pc, len(e.event))
 		}
 		// Two bits in r13: valid for the caller, and at 32 bits above it, to be copied.
-		list = append(list, want{"the registers that are valid", e.reg[r13], t.setBit(t.setBit(v.slow.state, v.slow.rule), t.plus(v.slow.rule, 32))},
+		list = append(list, want{"the registers that are valid", e.reg[r13], t.setBit(t.setBit(v.slow.state, v.slow.rule),
+			t.plus(v.slow.rule, 32))},
 			want{"the place of the value", e.event[0].addr, t.scaled(t.plus(p.x.sp, frameBase+slotNew), v.slow.rule, 8)},
 			want{"the value", e.event[0].v, value})
 	}

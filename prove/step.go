@@ -174,7 +174,8 @@ func (p *stepProof) returns(e *ending, flags, rip, rsp, rbp, rbx term) error {
 		return err
 	}
 	// A register without a value must not have been stored: noTerm.
-	return p.require(e.state, want{"flags", p.result8(got, abi.ContextFlagsOff), flags}, want{"rip", p.result8(got, abi.ContextRIPOff), rip},
+	return p.require(e.state, want{"flags", p.result8(got, abi.ContextFlagsOff), flags},
+		want{"rip", p.result8(got, abi.ContextRIPOff), rip},
 		want{"rsp", p.result8(got, abi.ContextRSPOff), rsp}, want{"rbp", p.result8(got, abi.ContextRBPOff), rbp},
 		want{"rbx", p.result8(got, abi.ContextRBXOff), rbx})
 }
@@ -235,8 +236,10 @@ func (p *stepProof) from(pc uint64, fast bool) error {
 // byCallback checks the answer of _eh_elf that comes from the callback.
 func (p *stepProof) byCallback(e *ending, l *loop) error {
 	t, v, zero := p.t, &p.v, p.t.con(0)
-	at := func(off int64) term { return t.load(t.plus(v.slow.desc, off), 1) }                          // a byte before the descriptor
-	slot := func(off int64) term { return p.derefAt(t.scaled(v.slow.cfaHost, t.sext(at(off), 1), 8)) } // the word there, in words from the CFA
+	// a byte before the descriptor
+	at := func(off int64) term { return t.load(t.plus(v.slow.desc, off), 1) }
+	// the word there, in words from the CFA
+	slot := func(off int64) term { return p.derefAt(t.scaled(v.slow.cfaHost, t.sext(at(off), 1), 8)) }
 	// 0 as the place of the return address says that the row does not fit these bytes.
 	if unfit, err := p.holds(e.state, t.eq(at(-3), zero)); err != nil || unfit {
 		return fmt.Errorf("%#x: goes by bytes that do not fit: %v", e.pc, err)
@@ -345,7 +348,8 @@ func (n *nested) places(s *state) (at nestedPlaces, err error) {
 		}
 	}
 	apart := func(a, aSize, b, bSize int64) bool { return a+aSize <= b || b+bSize <= a }
-	if !apart(at.regs, abi.RegsSize, at.mem, abi.MemoryLen) || !apart(at.regs, abi.RegsSize, at.pcs, 8) || !apart(at.mem, abi.MemoryLen, at.pcs, 8) {
+	if !apart(at.regs, abi.RegsSize, at.mem, abi.MemoryLen) || !apart(at.regs, abi.RegsSize, at.pcs, 8) ||
+		!apart(at.mem, abi.MemoryLen, at.pcs, 8) {
 		return at, fmt.Errorf("a walk gets places that overlap")
 	}
 	return at, nil
@@ -458,7 +462,8 @@ func (n *nested) check(e *ending, i int) error {
 	}
 	flags := uint64(abi.ContextRIP)
 	// A path for each set of valid registers: flags name those with a value.
-	for _, f := range [...]struct{ reg, flag uint64 }{{abi.RSP, abi.ContextRSP}, {abi.RBP, abi.ContextRBP}, {abi.RBX, abi.ContextRBX}} {
+	for _, f := range [...]struct{ reg, flag uint64 }{{abi.RSP, abi.ContextRSP}, {abi.RBP, abi.ContextRBP},
+		{abi.RBX, abi.ContextRBX}} {
 		valid, err := p.holds(e.state, t.bit(n.valid[i], t.con(f.reg)))
 		if err != nil {
 			return err
@@ -487,7 +492,8 @@ func (p *stepProof) thunk(pc uint64) error {
 		if e.kind != endRet || len(e.event) != 2 || e.event[0].kind != evDeref || e.event[1].kind != evWord {
 			return fmt.Errorf("%#x: not the end of a read", e.pc)
 		}
-		return p.require(e.state, want{"the status", t.low(e.reg[rAX], 4), t.con(0)}, want{"the address", e.event[0].addr, at},
+		return p.require(e.state, want{"the status", t.low(e.reg[rAX], 4), t.con(0)},
+			want{"the address", e.event[0].addr, at},
 			want{"the word", e.event[1].v, p.derefAt(at)})
 	})
 }

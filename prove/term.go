@@ -61,7 +61,8 @@ type terms struct {
 // newTerms returns an empty set with room for 4,096 terms.
 func newTerms() *terms {
 	const few = 4096
-	return &terms{slots: make([]term, 2*few), nodes: make([]termNode, 0, few), mask: make([]uint64, 0, few), size: make([]uint32, 0, few)}
+	return &terms{slots: make([]term, 2*few), nodes: make([]termNode, 0, few), mask: make([]uint64, 0, few),
+		size: make([]uint32, 0, few)}
 }
 
 // hash returns a multiplicative hash: its upper bits are the good ones.

@@ -24,7 +24,8 @@ func (p *walkProof) entry() error {
 func (p *walkProof) from(pc uint64, next term) error {
 	t, v := p.t, &p.v
 	s := p.entered(pc)
-	s.reg[rDI], s.reg[rSI], s.reg[rDX], s.reg[rCX], s.reg[r8] = v.args.regs, v.args.mem, v.args.bias, v.args.pcsArg, v.args.max
+	s.reg[rDI], s.reg[rSI], s.reg[rDX], s.reg[rCX], s.reg[r8] = v.args.regs, v.args.mem, v.args.bias, v.args.pcsArg,
+		v.args.max
 	s.reg[r9] = v.args.next
 	s.assume(t.eq(v.args.regs, t.con(0)), true) // whoever calls gives registers
 	return p.run(s, p.stops(cutLoad), func(e *ending) error {
@@ -51,7 +52,8 @@ func (p *walkProof) from(pc uint64, next term) error {
 			if none, err := p.holds(e.state, t.eq(steps, t.con(0))); err != nil || !none {
 				return fmt.Errorf("%#x: returns without a step: %v", e.pc, err)
 			}
-			return p.require(e.state, append(p.statusOnly(e.state, abi.StatusOK), want{"the number of steps", e.reg[rAX], t.con(0)})...)
+			return p.require(e.state, append(p.statusOnly(e.state, abi.StatusOK),
+				want{"the number of steps", e.reg[rAX], t.con(0)})...)
 		}
 		l := unknown()
 		l.cursor, l.pcs = t.neg(steps), end
@@ -106,7 +108,8 @@ func (p *walkProof) loaded(e *ending, masks []uint64) error {
 	l.low, l.high, l.delta, l.rsp = win.low, win.high, win.delta, win.rsp
 	l.mask = t.and(v.old.valid, t.con(inRegisters))
 	l.sync = l.cursor
-	inexact := t.ult(v.old.exactNow, t.con(1)) // 1 if exact is 0: then the pc is a return address, and lookups use the byte before
+	// 1 if exact is 0: then the pc is a return address, and lookups use the byte before
+	inexact := t.ult(v.old.exactNow, t.con(1))
 	l.rel = t.plus(t.sub(t.sub(v.old.regOf[abi.RIP], l.base), inexact), 1)
 	for i, at := range placeOf {
 		l.place[i] = v.old.regOf[at.dwarf]
@@ -208,7 +211,8 @@ func (p *walkProof) segmentEndOf(pc uint64, synced, own bool) error {
 	}
 	s := p.stateOf(&from, pc)
 	s.assume(t.eq(v.args.regs, zero), true)
-	s.assume(t.ult(t.plus(t.sub(l.pcs, p.x.sp), -frameBase), t.con(416)), !own) // whether the pcs' end lies in the own frame, below 416 bytes from its begin
+	// whether the pcs' end lies in the own frame, below 416 bytes from its begin
+	s.assume(t.ult(t.plus(t.sub(l.pcs, p.x.sp), -frameBase), t.con(416)), !own)
 	if !synced {
 		s.assume(t.eq(l.sync, zero), true)
 	}
@@ -271,7 +275,8 @@ func (p *walkProof) stopped(pc uint64, status abi.Status) error {
 			return p.exit(e, &v.walk, false, status)
 		}
 		// Other objects may follow.
-		if chained, err := p.holds(e.state, t.eq(v.args.next, t.con(0))); status != abi.StatusNoInfo || err != nil || chained || e.target != v.args.next {
+		if chained, err := p.holds(e.state, t.eq(v.args.next, t.con(0))); status != abi.StatusNoInfo || err != nil ||
+			chained || e.target != v.args.next {
 			return fmt.Errorf("%#x: a jump to %s", e.pc, t.text(e.target))
 		}
 		leave, ok := p.x.link(e.reg[r10])

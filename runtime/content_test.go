@@ -132,8 +132,8 @@ func TestContentRange(t *testing.T) {
 	assert.Equal(t, abi.Content{{Low: s.Addr, Size: s.Size, Hash: xxhash.Sum64(data)}}, o.Note().Content)
 }
 
-// TestStalePads: an eh_elf of a program without build-id is not taken for one whose tables differ in a landing pad alone, neither
-// named nor from the cache, where both have the same name.
+// TestStalePads: an eh_elf of a program without build-id is not taken for one whose tables differ in a landing pad
+// alone, neither named nor from the cache, where both have the same name.
 func TestStalePads(t *testing.T) {
 	k := makePreload(t)
 	testtool.Need(t, "g++")

@@ -16,7 +16,8 @@ import (
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
-var metAt = regexp.MustCompile(`(\d+) instructions, (\d+) in eh_elfs, (\d+) in libgcc_s, (\d+) landing; 0 short, 0 wrong\n$`)
+var metAt = regexp.MustCompile(
+	`(\d+) instructions, (\d+) in eh_elfs, (\d+) in libgcc_s, (\d+) landing; 0 short, 0 wrong\n$`)
 
 // TestEveryInstruction: a signal may come at any instruction of a walk or a throw, and finds the whole stack there.
 func TestEveryInstruction(t *testing.T) {

@@ -101,7 +101,8 @@ func (k *kit) inKit(t *testing.T, eh string, env []string, name string) (string,
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-var exceptionFigures = regexp.MustCompile(`ehasm: exceptions: (on|off), \d+ throws taken over, \d+ handed over, (\d+) frames learnt, (\d+) calls handed over, \d+ routines asked\n`)
+var exceptionFigures = regexp.MustCompile(
+	`ehasm: exceptions: (on|off), \d+ throws taken over, \d+ handed over, (\d+) frames learnt, (\d+) calls handed over, \d+ routines asked\n`)
 
 // TestExceptionsSame: programs do the same with our libgcc_s in the place of the
 // system's, preloaded or found by the loader, with either dispatch, with
@@ -147,17 +148,20 @@ func TestExceptionsArgs(t *testing.T) {
 	k := makeThrowing(t)
 	got, _ := k.inKit(t, k.path("eh-throwing"), []string{"LD_PRELOAD=" + k.path("libgcc/libgcc_s.so.1"),
 		"EHASM_STATS=1"}, "eh-args")
-	assert.Regexp(t, `exceptions: on, [1-9]\d{3} throws taken over, 0 handed over, \d+ frames learnt, 0 calls handed over`, got)
+	assert.Regexp(t, `exceptions: on, [1-9]\d{3} throws taken over, 0 handed over, \d+ frames learnt, 0 calls handed over`,
+		got)
 	out := mustOutput(t, k.path("ehasm"), "dump", "--stage=sites", k.path("eh-args"))
 	for _, site := range []string{"cleanup pad .* args", "action pad .* args", "ask args"} {
 		assert.Regexp(t, `(?m)^  \S+ `+site+` [1-9]\d*$`, out)
 	}
 }
 
-// TestExceptionsPointers: what libstdc++'s routine says of pointers, and of what is thrown by an exception_ptr, is remembered.
+// TestExceptionsPointers: what libstdc++'s routine says of pointers, and of what is thrown by an exception_ptr, is
+// remembered.
 func TestExceptionsPointers(t *testing.T) {
 	k := makeThrowing(t)
-	got, _ := k.inKit(t, k.path("eh-throwing"), []string{"LD_PRELOAD=" + k.path("libgcc/libgcc_s.so.1"), "EHASM_STATS=1"}, "eh-pointers")
+	got, _ := k.inKit(t, k.path("eh-throwing"), []string{"LD_PRELOAD=" + k.path("libgcc/libgcc_s.so.1"), "EHASM_STATS=1"},
+		"eh-pointers")
 	assert.Regexp(t, `exceptions: on, [1-9]\d{4} throws taken over, 0 handed over, \d+ frames learnt, 0 calls handed over, [1-9]\d{3} routines asked\n`, got)
 }
 

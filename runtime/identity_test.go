@@ -35,7 +35,8 @@ func makeBuilds(t *testing.T, k *kit, id string) *builds {
 	t.Helper()
 	b := &builds{k: k, dir: t.TempDir(), id: id}
 	t.Setenv("LD_LIBRARY_PATH", k.path("libgcc"))
-	b.eh = buildFor(t, k, filepath.Join(b.dir, "eh"), "--deps", "--vdso", b.compile(t, "any", "first", 0, ""), k.path("libehunwind-preload.so"))
+	b.eh = buildFor(t, k, filepath.Join(b.dir, "eh"), "--deps", "--vdso", b.compile(t, "any", "first", 0, ""),
+		k.path("libehunwind-preload.so"))
 	return b
 }
 
@@ -66,19 +67,22 @@ var rewritten = []struct {
 	{"patchelf of another", "patchelf", false, `cp "$2" "$1" && patchelf --set-rpath /nowhere/long/enough "$1"`},
 }
 
-// TestRewritten: an eh_elf serves the tables that it was made from, whatever build-id the file has that is in their place, and
-// in every reader.
+// TestRewritten: an eh_elf serves the tables that it was made from, whatever build-id the file has that is in their
+// place, and in every reader.
 func TestRewritten(t *testing.T) {
 	k := makePreload(t)
-	for kind, id := range map[string]string{"one build-id": "-Wl,--build-id=0x1234", "no build-id": "-Wl,--build-id=none"} {
+	for kind, id := range map[string]string{"one build-id": "-Wl,--build-id=0x1234",
+		"no build-id": "-Wl,--build-id=none"} {
 		b := makeBuilds(t, k, id)
-		first, handler, frame := b.compile(t, "first", "first", 0, ""), b.compile(t, "handler", "second", 0, ""), b.compile(t, "frame", "first", 48, "")
+		first, handler, frame := b.compile(t, "first", "first", 0, ""), b.compile(t, "handler", "second", 0, ""),
+			b.compile(t, "frame", "first", 48, "")
 		require.Equal(t, len(read(t, first)), len(read(t, handler)))
 		for _, r := range rewritten {
 			t.Run(kind+"/"+r.name, func(t *testing.T) {
 				testtool.Need(t, r.tool)
 				dir := t.TempDir()
-				prog, eh, cache := filepath.Join(dir, "prog"), filepath.Join(dir, "eh"), "XDG_CACHE_HOME="+filepath.Join(dir, "cache")
+				prog, eh, cache := filepath.Join(dir, "prog"), filepath.Join(dir, "eh"),
+					"XDG_CACHE_HOME="+filepath.Join(dir, "cache")
 				require.NoError(t, writeMode(prog, read(t, first), 0o755))
 				buildFor(t, k, eh, prog)
 				statusOf(t, k, cache, "--cache", "--synth=missing", prog)
@@ -144,7 +148,8 @@ func (b *builds) judge(t *testing.T, prog, eh, cache string, old []byte, same bo
 
 	// A server that has the other's, and what is there already.
 	from := filepath.Join(home, "ehasm", ".build-id")
-	assert.Equal(t, map[bool]string{true: "fetched", false: "built"}[same], statusOf(t, k, "XDG_CACHE_HOME="+t.TempDir(), "--cache", "--synth=missing", "--from", from, prog))
+	assert.Equal(t, map[bool]string{true: "fetched", false: "built"}[same], statusOf(t, k, "XDG_CACHE_HOME="+t.TempDir(),
+		"--cache", "--synth=missing", "--from", from, prog))
 	want := map[bool]string{true: "up to date", false: "built"}[same]
 	assert.Equal(t, want, statusOf(t, k, cache, "--cache", "--synth=missing", prog))
 	assert.Equal(t, want, statusOf(t, k, cache, "-o", eh, prog))
@@ -172,7 +177,8 @@ func TestOneBuildID(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 	assert.Contains(t, string(out), "removed: 0 files")
 	for _, program := range programs {
-		out := k.mustRun(t, b.eh, []string{cache, "EHASM_STATS=1", "LD_PRELOAD=" + k.path("libehunwind-preload.so") + ":" + k.path("libgcc/libgcc_s.so.1")}, program)
+		out := k.mustRun(t, b.eh, []string{cache, "EHASM_STATS=1", "LD_PRELOAD=" + k.path("libehunwind-preload.so") + ":" +
+			k.path("libgcc/libgcc_s.so.1")}, program)
 		assert.Contains(t, out, k.mustRun(t, "", nil, program))
 		assert.Contains(t, out, "on, 1 throws taken over, ")
 	}
@@ -194,7 +200,8 @@ func statusOf(t *testing.T, k *kit, cache string, args ...string) string {
 // TestReloaded: plug-ins with one build-id that have one place in the memory of a process, one after the other.
 func TestReloaded(t *testing.T) {
 	k := makePreload(t)
-	for kind, id := range map[string]string{"one build-id": "-Wl,--build-id=0x1234", "no build-id": "-Wl,--build-id=none"} {
+	for kind, id := range map[string]string{"one build-id": "-Wl,--build-id=0x1234",
+		"no build-id": "-Wl,--build-id=none"} {
 		t.Run(kind, func(t *testing.T) {
 			b := makeBuilds(t, k, id)
 			host := b.compile(t, "host", "first", 0, "")
@@ -230,8 +237,8 @@ func TestReloaded(t *testing.T) {
 	}
 }
 
-// TestCut: a plug-in whose file is shorter by the time of the first walk, as while another is copied over it, harms no program
-// that does not call it.
+// TestCut: a plug-in whose file is shorter by the time of the first walk, as while another is copied over it, harms no
+// program that does not call it.
 func TestCut(t *testing.T) {
 	k := makePreload(t)
 	b := makeBuilds(t, k, "-Wl,--build-id=0x1234")

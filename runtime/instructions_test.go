@@ -23,7 +23,8 @@ func TestInstructions(t *testing.T) {
 		{k.path("ehasm"), "build", "-q", "--deps", "-o", k.path("eh-instructions"), program, preload},
 	}))
 	cmd := exec.Command(program, "6", "46")
-	cmd.Env = append(os.Environ(), "EHASM_PATH="+k.path("eh-instructions"), "XDG_CACHE_HOME="+t.TempDir(), "LD_PRELOAD="+preload)
+	cmd.Env = append(os.Environ(), "EHASM_PATH="+k.path("eh-instructions"), "XDG_CACHE_HOME="+t.TempDir(),
+		"LD_PRELOAD="+preload)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	shallow, deep, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")

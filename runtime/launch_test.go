@@ -85,7 +85,8 @@ func TestPreloadNothing(t *testing.T) {
 	const throws = "g++ -O1 eh/testdata/thrown.cc"
 	_, said = ehasmPreload(t, k, []string{"EHASM_EXCEPTIONS=0"}, compileTo(t, filepath.Join(t.TempDir(), "off"), throws))
 	assert.Equal(t, "ehunwind: off"+nothing, said)
-	_, said = ehasmPreload(t, k, nil, compileTo(t, filepath.Join(t.TempDir(), "static"), throws+" -static-libgcc -static-libstdc++"))
+	_, said = ehasmPreload(t, k, nil, compileTo(t, filepath.Join(t.TempDir(), "static"),
+		throws+" -static-libgcc -static-libstdc++"))
 	assert.Equal(t, "ehunwind: static"+nothing, said)
 }
 
@@ -131,8 +132,8 @@ func TestPreloadAddressSanitizerStarted(t *testing.T) {
 	assert.Regexp(t, `some frames, 100 caught\n(.*\n)+0\n$`, run("LD_PRELOAD=libasan.so.8:$LD_PRELOAD ", own))
 }
 
-// TestPreloadThrows: a program whose exceptions are taken over is told nothing, with a build-id or without; one whose exceptions
-// are not is told why.
+// TestPreloadThrows: a program whose exceptions are taken over is told nothing, with a build-id or without; one whose
+// exceptions are not is told why.
 func TestPreloadThrows(t *testing.T) {
 	k := makePreload(t)
 	dir := t.TempDir()
@@ -147,7 +148,8 @@ func TestPreloadThrows(t *testing.T) {
 	none := compileTo(t, filepath.Join(dir, "none"), "g++ -O1 eh/testdata/thrown.cc")
 	eh := buildFor(t, k, filepath.Join(dir, "eh"), "--deps", none)
 	require.NoError(t, os.Remove(filepath.Join(eh, "none.eh_elf.so")))
-	env := []string{"EHASM_PRELOADED=0", "LD_PRELOAD=" + k.path("libehunwind-preload.so") + ":" + k.path("libgcc/libgcc_s.so.1")}
+	env := []string{"EHASM_PRELOADED=0", "LD_PRELOAD=" + k.path("libehunwind-preload.so") + ":" +
+		k.path("libgcc/libgcc_s.so.1")}
 	assert.Equal(t, "ehunwind: none: none of its exceptions was taken over: there is no eh_elf for "+none+
 		"; 'ehasm build --cache PATH' makes one, or says why not\n", k.mustRun(t, eh, env, none))
 	said := k.mustRun(t, eh, append(env, "EHASM_STATS=1"), none)
@@ -155,7 +157,8 @@ func TestPreloadThrows(t *testing.T) {
 	assert.Regexp(t, "the last throw was handed over at 0x[0-9a-f]+ in "+none+", which has no eh_elf\n", said)
 
 	// Nothing to find an eh_elf by.
-	bare := compileTo(t, filepath.Join(dir, "bare"), "gcc -O1 testdata/preload/traced.c -Wl,--build-id=none,--no-eh-frame-hdr")
+	bare := compileTo(t, filepath.Join(dir, "bare"),
+		"gcc -O1 testdata/preload/traced.c -Wl,--build-id=none,--no-eh-frame-hdr")
 	_, said = ehasmPreload(t, k, nil, bare)
 	assert.Contains(t, said, "ehasm: "+bare+": neither a build-id nor an .eh_frame_hdr to find it by in the cache; 'ehasm build' puts its eh_elf beside it\n")
 }

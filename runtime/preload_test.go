@@ -319,7 +319,8 @@ func TestPreloadCounted(t *testing.T) {
 	}
 }
 
-// TestPreloadLazy: objects are looked up when a stack is taken, not when they come and go, and only if that waits for no lock.
+// TestPreloadLazy: objects are looked up when a stack is taken, not when they come and go, and only if that waits for
+// no lock.
 func TestPreloadLazy(t *testing.T) {
 	k := makePreload(t)
 	said, f := k.preload(t, k.path("eh-preload"), nil, k.path("lazy"), k.path("plugin.so"))
@@ -328,7 +329,8 @@ func TestPreloadLazy(t *testing.T) {
 	assert.Contains(t, f.text, "dlopen followed 101, not followed 0")
 	taken, handed := f.of(t, "backtrace")
 	assert.Equal(t, []int{3, 2}, []int{taken, handed})
-	out := k.mustRun(t, k.path("eh-preload"), []string{"LD_PRELOAD=" + k.path("libehunwind-preload.so"), "EHASM_STATS=1"}, k.path("lazy"), k.path("plugin.so"))
+	out := k.mustRun(t, k.path("eh-preload"), []string{"LD_PRELOAD=" + k.path("libehunwind-preload.so"), "EHASM_STATS=1"},
+		k.path("lazy"), k.path("plugin.so"))
 	assert.Contains(t, out, "; list of objects read 4 times\n", "at the start, and for three stacks")
 }
 

@@ -15,16 +15,19 @@ import (
 // change is a piece of a source and what takes its place.
 type change struct{ file, from, to string }
 
-// restless makes each walk use what the thread remembers, also after walks that missed often, and the thread forget soon.
-var restless = change{"recall.c", "ROW_BITS = 9, TRAIL = 1024, START_BITS = 7, MISS = 12", "ROW_BITS = 4, TRAIL = 100, START_BITS = 3, MISS = 0"}
+// restless makes each walk use what the thread remembers, also after walks that missed often, and the thread forget
+// soon.
+var restless = change{"recall.c", "ROW_BITS = 9, TRAIL = 1024, START_BITS = 7, MISS = 12",
+	"ROW_BITS = 4, TRAIL = 100, START_BITS = 3, MISS = 0"}
 
 // recallMutants leave out a condition of PROOF.md each.
 var recallMutants = map[string]change{
-	"generation":         {"recall.c", "m->generation != t->generation", "m->generation == 0"},
-	"busy":               {"recall.c", "|| m->busy ", ""},
-	"end of the stack":   {"recall.c", "if (at > last)", "if (0)"},
-	"CFA rises":          {"recall.c", " || at < rsp)", ")"},
-	"own stack":          {"recall.c", " || rsp >= end || rsp - RED_ZONE < ehu_own_stack_.lo || ehu_own_stack_.hi != end)", ")"},
+	"generation":       {"recall.c", "m->generation != t->generation", "m->generation == 0"},
+	"busy":             {"recall.c", "|| m->busy ", ""},
+	"end of the stack": {"recall.c", "if (at > last)", "if (0)"},
+	"CFA rises":        {"recall.c", " || at < rsp)", ")"},
+	"own stack": {"recall.c", " || rsp >= end || rsp - RED_ZONE < ehu_own_stack_.lo || ehu_own_stack_.hi != end)",
+		")"},
 	"start of contexts":  {"recall.c", " || pc == ehu_context_start_)", ")"},
 	"other rows":         {"recall.c", "{.pc = pc, .base = OTHER}", "{.pc = pc, .to = 8, .base = RSP}"},
 	"rbp far below":      {"recall.c", "8 * below <= RED_ZONE && ", ""},
@@ -57,12 +60,13 @@ func recall(t *testing.T, k *kit, seconds, seed string, changes ...change) (stri
 	program := filepath.Join(dir, "recall")
 	command := k.gcc("recall", append(args, k.path("libehunwind.a"), "-pthread", "-o", program)...)
 	require.Empty(t, runAll([][]string{command, {k.path("ehasm"), "build", "-q", "-o", dir, program}}))
-	return k.run(t, dir+":"+k.path("eh-recall"), nil, program, seconds, seed, k.path("recalled-40.so"), k.path("recalled-88.so"))
+	return k.run(t, dir+":"+k.path("eh-recall"), nil, program, seconds, seed, k.path("recalled-40.so"),
+		k.path("recalled-88.so"))
 }
 
-// TestRecall: walks by remembered rows are those of a cursor, which remembers nothing, while threads walk, load, fork, jump out of
-// handlers and switch stacks, and while a handler changes all that is remembered at any instruction of a walk. Without one of their
-// conditions, they are not.
+// TestRecall: walks by remembered rows are those of a cursor, which remembers nothing, while threads walk, load, fork,
+// jump out of handlers and switch stacks, and while a handler changes all that is remembered at any instruction of a
+// walk. Without one of their conditions, they are not.
 func TestRecall(t *testing.T) {
 	k := makeKit(t)
 	for _, frame := range []string{"40", "88"} {

@@ -17,16 +17,17 @@ import (
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
-// TestRecordAllocStorms: a program does under a recorder what it does alone, whatever it does: throw, fork, cancel threads,
-// load objects, change its user and root folder, close all descriptors, forbid itself system calls, and so on. The
-// profile has the bytes that it has counted itself.
+// TestRecordAllocStorms: a program does under a recorder what it does alone, whatever it does: throw, fork, cancel
+// threads, load objects, change its user and root folder, close all descriptors, forbid itself system calls, and so on.
+// The profile has the bytes that it has counted itself.
 func TestRecordAllocStorms(t *testing.T) {
 	testtool.Need(t, "g++")
 	r := newRecording(t)
 	program := compileTo(t, filepath.Join(r.work, "allocating"),
 		"g++ -std=c++17 -O2 -D_GNU_SOURCE -Wall -Wno-clobbered -Wno-cast-function-type stress/allocating.cc -pthread")
-	for _, mode := range strings.Fields("throwing cancelling forking spawning loading dropping confining switching interrupting " +
-		"crowding closing calculating sealing limiting kinds ending") {
+	for _, mode := range strings.Fields(
+		"throwing cancelling forking spawning loading dropping confining switching interrupting " +
+			"crowding closing calculating sealing limiting kinds ending") {
 		t.Run(mode, func(t *testing.T) {
 			alone, err := exec.Command(program, mode, "1").Output()
 			want := 0

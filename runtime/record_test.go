@@ -119,8 +119,8 @@ func TestRecordAlloc(t *testing.T) {
 	assert.InEpsilon(t, 2*40*(4*200+2), objects, 0.34) // of 24 bytes few are sampled, and those count for many
 }
 
-// TestRecordAllocLeft: an allocation that a handler leaves by siglongjmp, at whatever instruction, does not end the count
-// of its thread.
+// TestRecordAllocLeft: an allocation that a handler leaves by siglongjmp, at whatever instruction, does not end the
+// count of its thread.
 func TestRecordAllocLeft(t *testing.T) {
 	r := newRecording(t)
 	leave := r.compile(t, "leave", "-fno-builtin", "-Wl,-z,now")
@@ -160,12 +160,13 @@ func TestRecordAllocForms(t *testing.T) {
 	assert.Contains(t, string(b), "bytes")
 }
 
-// TestRecordAllocConstructor: the stack of a library's constructor ends in the dynamic loader's entry code, which has no unwind
-// information; the recorder's own constructor leaves nothing in the profile.
+// TestRecordAllocConstructor: the stack of a library's constructor ends in the dynamic loader's entry code, which has
+// no unwind information; the recorder's own constructor leaves nothing in the profile.
 func TestRecordAllocConstructor(t *testing.T) {
 	r := newRecording(t)
 	// It needs the recorder, whose constructor therefore runs before its own.
-	library := r.compile(t, "early", "-shared", "-fPIC", "-DLIBRARY", "-Wl,--no-as-needed", r.path("libehunwind-record.so"))
+	library := r.compile(t, "early", "-shared", "-fPIC", "-DLIBRARY", "-Wl,--no-as-needed",
+		r.path("libehunwind-record.so"))
 	require.NoError(t, os.Rename(library, library+".so"))
 	early := r.compile(t, "early", "-Wl,--no-as-needed", library+".so")
 	_, said, status := r.record(t, "--total", "--period", "1", "-o", "early.folded", early)
@@ -227,7 +228,8 @@ func TestRecordAllocNoCache(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	for _, cache := range []string{"XDG_CACHE_HOME=" + file + "/cache", "HOME=" + file} {
 		r := *r
-		r.env = append(slices.DeleteFunc(slices.Clone(r.env), func(s string) bool { return strings.HasPrefix(s, "XDG_CACHE_HOME=") }), cache)
+		r.env = append(slices.DeleteFunc(slices.Clone(r.env),
+			func(s string) bool { return strings.HasPrefix(s, "XDG_CACHE_HOME=") }), cache)
 		out, said, status := r.record(t, "-o", "p.folded", "echo", "ran")
 		assert.Equal(t, 1, status)
 		assert.Empty(t, out)
@@ -238,8 +240,8 @@ func TestRecordAllocNoCache(t *testing.T) {
 	}
 }
 
-// TestRecordAllocLimits: a program whose limits leave little room runs as it does alone, and is not recorded; a recorder whose
-// files may have no room for the memory says so.
+// TestRecordAllocLimits: a program whose limits leave little room runs as it does alone, and is not recorded; a
+// recorder whose files may have no room for the memory says so.
 func TestRecordAllocLimits(t *testing.T) {
 	r := newRecording(t)
 	heap := r.compile(t, "heap")
@@ -251,7 +253,8 @@ func TestRecordAllocLimits(t *testing.T) {
 		assert.Equal(t, string(alone), out)
 		assert.Contains(t, said, "1 programs were not recorded: their limits (ulimit -v, -d) leave no room", limit)
 	}
-	cmd := exec.Command("sh", "-c", `ulimit -f 1000; exec "$@"`, "sh", r.path("ehasm"), "heap", "-o", "p.folded", heap, "4")
+	cmd := exec.Command("sh", "-c", `ulimit -f 1000; exec "$@"`, "sh", r.path("ehasm"), "heap", "-o", "p.folded", heap,
+		"4")
 	cmd.Dir, cmd.Env = r.work, r.env
 	said, err := cmd.CombinedOutput()
 	assert.Error(t, err)
@@ -272,7 +275,8 @@ func TestRecordAllocOthers(t *testing.T) {
 	r.env = append(r.env, "EHASM_RECORD_LIBRARY="+filepath.Join(folder, "libehunwind-record.so"))
 	script, want := "unshare -Urpf --mount-proc echo ran", "ran in another container"
 	if os.Geteuid() == 0 {
-		script, want = "setpriv --reuid 65534 --clear-groups echo ran", "ran as user 65534, who has no right to the recorder's memory"
+		script, want = "setpriv --reuid 65534 --clear-groups echo ran",
+			"ran as user 65534, who has no right to the recorder's memory"
 	}
 	out, said, status := r.record(t, "-q", "-o", "p.folded", "sh", "-c", "echo begins; "+script)
 	assert.Zero(t, status, said)

@@ -14,8 +14,8 @@ import (
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
-// TestRelocatedTables: programs whose tables the loader relocates do the same with the system's libgcc, preloaded, and with
-// ours in its place, whatever the compiler and the linker have left in the file.
+// TestRelocatedTables: programs whose tables the loader relocates do the same with the system's libgcc, preloaded, and
+// with ours in its place, whatever the compiler and the linker have left in the file.
 func TestRelocatedTables(t *testing.T) {
 	k := makePreload(t)
 	testtool.Need(t, "clang++", "ld.lld", "mold", "ld.gold")
@@ -32,7 +32,9 @@ func TestRelocatedTables(t *testing.T) {
 		"shared":    "-DLIBRARY -fPIC -shared",
 		"prelinked": "-DLIBRARY -mcmodel=large -fno-pic -shared -Wl,-z,notext,--image-base=0x3000000000,--apply-dynamic-relocs",
 	}
-	only := map[string]string{"relr": "bfd mold", "rel": "lld", "values": "lld", "prelinked": "lld", "pie": "bfd", "fixed": "bfd"} // linkers
+	// linkers
+	only := map[string]string{"relr": "bfd mold", "rel": "lld", "values": "lld", "prelinked": "lld", "pie": "bfd",
+		"fixed": "bfd"}
 	lib := k.path("libgcc/libgcc_s.so.1")
 	normal := 0
 	for _, compiler := range []string{"g++", "clang++"} {
@@ -60,7 +62,8 @@ func TestRelocatedTables(t *testing.T) {
 					}
 					do := func(env string, command ...string) (string, int) {
 						cmd := exec.Command(command[0], command[1:]...)
-						cmd.Env = append(cmd.Environ(), "XDG_CACHE_HOME="+dir, env, "EHASM_PRELOAD_LIBRARY="+k.path("libehunwind-preload.so"))
+						cmd.Env = append(cmd.Environ(), "XDG_CACHE_HOME="+dir, env,
+							"EHASM_PRELOAD_LIBRARY="+k.path("libehunwind-preload.so"))
 						out, _ := cmd.Output()
 						return string(out), cmd.ProcessState.ExitCode()
 					}
@@ -71,7 +74,8 @@ func TestRelocatedTables(t *testing.T) {
 					out, code := do("A=", k.path("ehasm"), "preload", "-q", "--", program)
 					assert.Equal(t, want, out)
 					assert.Equal(t, status, code)
-					said, err := exec.Command(k.path("ehasm"), "build", "-q", "--deps", "-o", filepath.Join(dir, "eh"), program).CombinedOutput()
+					said, err := exec.Command(k.path("ehasm"), "build", "-q", "--deps", "-o", filepath.Join(dir, "eh"),
+						program).CombinedOutput()
 					if err != nil { // no reader could tell whose tables these are
 						require.Contains(t, string(said), "nothing identifies it")
 					}

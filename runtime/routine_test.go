@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOtherRoutines: personality routines that are not libstdc++'s are called as libgcc calls them, whatever their name is
-// in the file that the eh_elf was made from.
+// TestOtherRoutines: personality routines that are not libstdc++'s are called as libgcc calls them, whatever their name
+// is in the file that the eh_elf was made from.
 func TestOtherRoutines(t *testing.T) {
 	k := makePreload(t)
 	dir := t.TempDir()
@@ -21,7 +21,8 @@ func TestOtherRoutines(t *testing.T) {
 	plain := compileTo(t, path("plain"), "g++ -rdynamic "+source)
 	defines := compileTo(t, path("defines"), "g++ -rdynamic -DDEFINES "+source)
 	interposer := compileTo(t, path("interposer.so"), "g++ -shared -fPIC -DINTERPOSER -Wl,--no-as-needed -lgcc_s "+source)
-	alone := compileTo(t, path("alone.so"), "g++ -shared -fPIC -DINTERPOSER "+source) // may have a libgcc: its frames are handed over
+	// may have a libgcc: its frames are handed over
+	alone := compileTo(t, path("alone.so"), "g++ -shared -fPIC -DINTERPOSER "+source)
 	compileTo(t, path("named.o"), "g++ -c -fPIC -DPLUGIN "+source)
 	out, err := exec.Command("objcopy", "--redefine-sym", "__gxx_personality_v0=own_personality_v0", "--redefine-sym",
 		"DW.ref.__gxx_personality_v0=DW.ref.own_personality_v0", path("named.o"), path("own.o")).CombinedOutput()
@@ -32,7 +33,8 @@ func TestOtherRoutines(t *testing.T) {
 	lib := k.path("libgcc/libgcc_s.so.1")
 	for made, other := range map[string]string{"named.so": "own.so", "own.so": "named.so"} {
 		eh := buildFor(t, k, path("eh-"+made), "--deps", plain, defines, interposer, alone, path(made))
-		require.NoError(t, writeMode(filepath.Join(eh, other+".eh_elf.so"), read(t, filepath.Join(eh, made+".eh_elf.so")), 0o644))
+		require.NoError(t, writeMode(filepath.Join(eh, other+".eh_elf.so"), read(t, filepath.Join(eh, made+".eh_elf.so")),
+			0o644))
 		for _, plugin := range []string{made, other} {
 			for _, c := range []struct{ program, more string }{{plain, ""}, {defines, ""}, {plain, interposer}, {plain, alone}} {
 				if c.more == alone && plugin == "own.so" {

@@ -14,7 +14,8 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-var nothingWrong = regexp.MustCompile(`\d,\d{3} instructions, (99\.9\d|100\.00) % checked: 0 errors, 0 warnings(, \d notes?)?\n`)
+var nothingWrong = regexp.MustCompile(
+	`\d,\d{3} instructions, (99\.9\d|100\.00) % checked: 0 errors, 0 warnings(, \d notes?)?\n`)
 
 // TestRows: the libraries' own unwind tables agree with their code, but for those of the compiler's
 // libgcc where it changes the context, and have each function. Profilers unwind through it, too.

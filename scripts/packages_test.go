@@ -126,7 +126,8 @@ func linked(t *testing.T, dir string) {
 
 // followsPackages: the eh_elfs of ehasm-system come and go with the packages that are installed, also when a run was
 // interrupted. pack makes a package x of a version, with a library at usr/lib/x/libx.so.
-func followsPackages(t *testing.T, root string, pack func(version, library string) string, install func(file string), remove func()) {
+func followsPackages(t *testing.T, root string, pack func(version, library string) string, install func(file string),
+	remove func()) {
 	t.Helper()
 	dir := t.TempDir()
 	made := func() (list []string) {
@@ -150,7 +151,8 @@ func followsPackages(t *testing.T, root string, pack func(version, library strin
 	assert.Equal(t, []string{"-rw-r--r-- 01.eh_elf.so"}, made())
 	install(two)
 	assert.Equal(t, []string{"-rw-r--r-- 02.eh_elf.so"}, made())
-	require.NoError(t, os.Remove(filepath.Join(root, "usr/lib/ehasm/.build-id/ab/02.eh_elf.so"))) // as if it was interrupted
+	// as if it was interrupted
+	require.NoError(t, os.Remove(filepath.Join(root, "usr/lib/ehasm/.build-id/ab/02.eh_elf.so")))
 	call(t, nil, "chroot", root, "/usr/lib/ehasm/update")
 	assert.Equal(t, []string{"-rw-r--r-- 02.eh_elf.so"}, made())
 	remove()

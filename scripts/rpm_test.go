@@ -27,7 +27,8 @@ func TestRPM(t *testing.T) {
 	provides := call(t, nil, "rpm", append([]string{"-qp", "--provides"}, packages...)...)
 	assert.Contains(t, provides, "libehunwind.so.2")
 	assert.NotContains(t, provides, "libgcc_s")
-	for _, file := range []string{"/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6", "/bin/sh", "/bin/rm", "/sbin/ldconfig"} {
+	for _, file := range []string{"/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6", "/bin/sh", "/bin/rm",
+		"/sbin/ldconfig"} {
 		copyTo(t, root, file)
 	}
 	require.NoError(t, os.Mkdir(filepath.Join(root, "dev"), 0o755))

@@ -5,7 +5,8 @@
 //
 // Where the specification leaves a choice:
 //
-//   - version 1 does not store the size of repeated blocks: on x86-64 it is 16 bytes, as in the procedure linkage table;
+//   - version 1 does not store the size of repeated blocks: on x86-64 it is 16 bytes, as in the procedure linkage
+//     table;
 //   - a row without data words ends the stack in versions 2 and 3, and is malformed in
 //     version 1, whose readers require a CFA in each;
 //   - bits that x86-64 does not use must be zero; otherwise the function is unsupported;

@@ -113,7 +113,8 @@ func Encode(opt Options, entries []Entry) ([]byte, error) {
 		if opt.Version == 3 {
 			le.PutUint64(b[at:], uint64(distance))
 		} else if distance != int64(int32(distance)) {
-			return nil, fmt.Errorf("function at %#x: %w version %d: a distance of %#x from the section", e.Start, ErrCannotSay, opt.Version, distance)
+			return nil, fmt.Errorf("function at %#x: %w version %d: a distance of %#x from the section", e.Start, ErrCannotSay,
+				opt.Version, distance)
 		} else {
 			le.PutUint32(b[at:], uint32(distance))
 		}

@@ -77,12 +77,16 @@ const mostImages = 256 << 20
 // finish notes which parts of a core are missing, and reads the build-ids.
 func (c *Core) finish() {
 	if c.image.size < c.image.wanted {
-		c.notes = append(c.notes, fmt.Sprintf("the core is cut short: it has %d of %d bytes; stacks may end early", c.image.size, c.image.wanted))
+		c.notes = append(c.notes, fmt.Sprintf("the core is cut short: it has %d of %d bytes; stacks may end early",
+			c.image.size, c.image.wanted))
 	}
 	c.all = c.places()
 	c.ids = buildIDs(c.all, c.image.read)
 	c.parts = byFile(c.mappings, func(fileID, *procfs.Mapping) bool { return true })
-	c.unknown = byFile(c.all, func(of fileID, m *procfs.Mapping) bool { return len(c.ids[of]) == 0 && (m.Exec || m.Offset == 0) })
+	c.unknown = byFile(c.all, func(of fileID, m *procfs.Mapping) bool {
+		return len(c.ids[of]) == 0 &&
+			(m.Exec || m.Offset == 0)
+	})
 	c.compared = make(map[compared]procfs.Comparison)
 	c.images, c.room = make(map[fileID]*unwind.Object), min(c.image.size, mostImages)
 }
@@ -95,7 +99,8 @@ func coreOf(file io.ReaderAt, size int64) (*Core, error) {
 	}
 	c := &Core{image: im}
 	// No note of these types is larger; others are skipped.
-	bounds := map[uint32]int{ntPrstatus: 4 << 10, ntPrpsinfo: 4 << 10, ntSiginfo: 4 << 10, ntAuxv: 64 << 10, ntFile: 256 << 20}
+	bounds := map[uint32]int{ntPrstatus: 4 << 10, ntPrpsinfo: 4 << 10, ntSiginfo: 4 << 10, ntAuxv: 64 << 10,
+		ntFile: 256 << 20}
 	whole := im.eachNote(func(kind uint32) int {
 		if kind == ntFile && c.mappings != nil {
 			return 0 // Linux and gdb write one
@@ -153,7 +158,8 @@ func (c *Core) note(kind uint32, d []byte) {
 // coreRegs reads a struct user_regs_struct: sys/user.h.
 func coreRegs(b []byte) abi.Regs {
 	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
-	for i, r := range [...]int{abi.R15, abi.R14, abi.R13, abi.R12, abi.RBP, abi.RBX, abi.R11, abi.R10, abi.R9, abi.R8, // in the order of the structure; -1: orig_rax, cs, eflags
+	// in the order of the structure; -1: orig_rax, cs, eflags
+	for i, r := range [...]int{abi.R15, abi.R14, abi.R13, abi.R12, abi.RBP, abi.RBX, abi.R11, abi.R10, abi.R9, abi.R8,
 		abi.RAX, abi.RCX, abi.RDX, abi.RSI, abi.RDI, -1, abi.RIP, -1, -1, abi.RSP} {
 		if r >= 0 {
 			regs.Reg[r] = binary.LittleEndian.Uint64(b[8*i:])
@@ -244,7 +250,8 @@ func (c *Core) mapped(d []byte) {
 		}
 	}
 	if nameless > 0 {
-		c.notes = append(c.notes, fmt.Sprintf("mapped memory is taken to be of no file: the core has more than %d names of files, or names of more than %d bytes (%d times)",
+		c.notes = append(c.notes, fmt.Sprintf(
+			"mapped memory is taken to be of no file: the core has more than %d names of files, or names of more than %d bytes (%d times)",
 			mostFiles, mostPath, nameless))
 	}
 	sortByStart(c.mappings)
@@ -360,14 +367,16 @@ func (b *budget) read(p []byte, addr uint64) int {
 const mostFrames = 16 << 20
 
 // walk takes the stacks of the core's threads from memory; region returns the mapping of an address.
-func (c *Core) walk(ctx context.Context, t *Target, w *walker, read memory, region func(uint64) (start, end uint64)) error {
+func (c *Core) walk(ctx context.Context, t *Target, w *walker, read memory,
+	region func(uint64) (start, end uint64)) error {
 	frames := 0
 	for i, ct := range c.threads {
 		if i > 0 && ctx.Err() != nil { // the first crashed: its stack is worth being late
 			return ctx.Err()
 		}
 		if frames > mostFrames {
-			t.Notes = append(t.Notes, fmt.Sprintf("%d of %d threads are left out: the others have %d frames", len(c.threads)-i, len(c.threads), frames))
+			t.Notes = append(t.Notes, fmt.Sprintf("%d of %d threads are left out: the others have %d frames", len(c.threads)-i,
+				len(c.threads), frames))
 			return nil
 		}
 		th := Thread{TID: ct.tid}
@@ -387,20 +396,22 @@ func (c *Core) walk(ctx context.Context, t *Target, w *walker, read memory, regi
 
 // target returns the core as a target without threads and mappings.
 func (c *Core) target() *Target {
-	return &Target{PID: cmp.Or(c.pid, c.threads[0].tid), Comm: c.comm, Reason: cmp.Or(c.reason, signalName(c.threads[0].signal)), Notes: c.notes}
+	return &Target{PID: cmp.Or(c.pid, c.threads[0].tid), Comm: c.comm,
+		Reason: cmp.Or(c.reason, signalName(c.threads[0].signal)), Notes: c.notes}
 }
 
 // Registers returns the registers of the first thread, the one that crashed.
 func (c *Core) Registers() abi.Regs { return c.threads[0].regs }
 
-// unchecked returns a note about the files of which the core has neither build-id nor memory: another file of the same name could be used
-// unnoticed.
+// unchecked returns a note about the files of which the core has neither build-id nor memory: another file of the same
+// name could be used unnoticed.
 func (c *Core) unchecked(maps *unwind.Maps) []string {
 	var names []string
 	seen := make(map[*unwind.Object]bool)
 	for _, m := range maps.All() {
 		f := c.file(m.Start)
-		if o := m.Object; f != nil && !seen[o] && o.IsFile() && o.Path() != "" && c.compare(o, fileOf(f)) == procfs.NotCompared {
+		if o := m.Object; f != nil && !seen[o] && o.IsFile() && o.Path() != "" &&
+			c.compare(o, fileOf(f)) == procfs.NotCompared {
 			names = append(names, o.Name)
 		}
 		seen[m.Object] = true

@@ -159,7 +159,8 @@ func TestCoreFiles(t *testing.T) {
 	assert.Equal(t, []string{"mapped memory is taken to be of no file: the core has more than 16384 names of files, or names of more than 4096 bytes (102 times)"}, c.notes)
 
 	b := budget{func(p []byte, _ uint64) int { return len(p) }, 20}
-	assert.Equal(t, []int{16, 4, 0}, []int{b.read(make([]byte, 16), 0), b.read(make([]byte, 16), 0), b.read(make([]byte, 16), 0)})
+	assert.Equal(t, []int{16, 4, 0}, []int{b.read(make([]byte, 16), 0), b.read(make([]byte, 16), 0),
+		b.read(make([]byte, 16), 0)})
 }
 
 // TestCoreCut: of a core of any length, there are threads or an error.
@@ -260,7 +261,8 @@ func TestCoreLate(t *testing.T) {
 	assert.Equal(t, int32(78), target.Threads[0].TID)
 }
 
-// TestCoreOneName: files of one name, such as memfds, have their own bytes and build-ids, whether the core has these or not.
+// TestCoreOneName: files of one name, such as memfds, have their own bytes and build-ids, whether the core has these or
+// not.
 func TestCoreOneName(t *testing.T) {
 	const name, page, base = "/memfd:plugin (deleted)", 0x1000, 0x40_0000
 	le := binary.LittleEndian
@@ -273,7 +275,8 @@ func TestCoreOneName(t *testing.T) {
 		require.Len(t, file, 2*page)
 		for part := range uint64(2) {
 			start := base + uint64(len(memory))
-			c.image.segments = append(c.image.segments, segment{start: start, end: start + page, off: uint64(len(memory)), size: page, exec: part == 1})
+			c.image.segments = append(c.image.segments, segment{start: start, end: start + page, off: uint64(len(memory)),
+				size: page, exec: part == 1})
 			for _, w := range []uint64{start, start + page, part} {
 				ranges = le.AppendUint64(ranges, w)
 			}

@@ -1,14 +1,14 @@
 // Package stack takes the stacks of all threads of a running process or of a core file, as ehasm stack does.
 //
-// ReadProcess and ReadCore do everything: they find the files, unwind, and name the frames. Live and Core leave names to
-// the caller; Live can take the stacks of a process many times.
+// ReadProcess and ReadCore do everything: they find the files, unwind, and name the frames. Live and Core leave names
+// to the caller; Live can take the stacks of a process many times.
 //
 //	process --Live--> Target: threads with pcs
 //	core    --OpenCore, Core.Target--> the same
 //
 // A thread is stopped only while its registers and its stack are copied. Stacks come from unwind tables, which package
-// unwind reads, so that no file needs an eh_elf. Processes need Linux on x86-64; cores can be read on any host. Both are of
-// 64-bit programs.
+// unwind reads, so that no file needs an eh_elf. Processes need Linux on x86-64; cores can be read on any host. Both
+// are of 64-bit programs.
 //
 // Addresses are run-time addresses.
 package stack

@@ -9,9 +9,9 @@ import (
 	"github.com/ehasm/ehasm/internal/files/procfs"
 )
 
-// TakeDumped takes the stacks of a process while the kernel writes its core, for a handler of kernel.core_pattern. core,
-// from OpenDump, has the registers. TakeDumped reads memory from the process, which exists until the pipe is read or
-// closed. pid and tid are the process and the thread that crashed, as in this /proc: %P and %I of core(5).
+// TakeDumped takes the stacks of a process while the kernel writes its core, for a handler of kernel.core_pattern.
+// core, from OpenDump, has the registers. TakeDumped reads memory from the process, which exists until the pipe is read
+// or closed. pid and tid are the process and the thread that crashed, as in this /proc: %P and %I of core(5).
 func (l *Live) TakeDumped(ctx context.Context, pid, tid int32, core *Core) (*Target, error) {
 	l.enter(tid) // the first thread may have ended
 	if err := l.readMaps(); err != nil {
@@ -23,7 +23,8 @@ func (l *Live) TakeDumped(ctx context.Context, pid, tid int32, core *Core) (*Tar
 		if len(t.Threads) == 0 {
 			return nil, err
 		}
-		t.Notes = append(t.Notes, fmt.Sprintf("%d of %d threads are left out: %v", len(core.threads)-len(t.Threads), len(core.threads), err))
+		t.Notes = append(t.Notes, fmt.Sprintf("%d of %d threads are left out: %v", len(core.threads)-len(t.Threads),
+			len(core.threads), err))
 	}
 	names := dumpedNames(pid)
 	for i := range t.Threads {

@@ -155,7 +155,8 @@ func (im *image) read(p []byte, addr uint64) (n int) {
 		}
 		part := p[n:]
 		part = part[:min(uint64(len(part)), s.size-(addr-s.start), s.end-addr)]
-		got, _ := im.file.ReadAt(part, int64((s.off+addr-s.start)&(1<<62-1))) // offsets beyond 2^62 would be negative for ReadAt
+		// offsets beyond 2^62 would be negative for ReadAt
+		got, _ := im.file.ReadAt(part, int64((s.off+addr-s.start)&(1<<62-1)))
 		n, addr = n+got, addr+uint64(got)
 		if got < len(part) {
 			break

@@ -310,7 +310,8 @@ func (l *Live) takeAll(t *Target, s *stops) {
 			t.Threads[i].Stopped = h.release()
 		}
 	}
-	t.Notes = append(t.Notes, fmt.Sprintf("all %d threads were stopped together, for %v at most", len(all), time.Since(begin).Round(time.Microsecond)))
+	t.Notes = append(t.Notes, fmt.Sprintf("all %d threads were stopped together, for %v at most", len(all),
+		time.Since(begin).Round(time.Microsecond)))
 	for i, h := range all {
 		if h.tid == 0 {
 			continue

@@ -26,7 +26,8 @@ func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // placeAll maps the code of a process. list has all mappings, ascending.
-func placeAll(list []procfs.Mapping, object func(*procfs.Mapping) *unwind.Object, read func(addr uint64, b []byte) int) *unwind.Maps {
+func placeAll(list []procfs.Mapping, object func(*procfs.Mapping) *unwind.Object,
+	read func(addr uint64, b []byte) int) *unwind.Maps {
 	var space unwind.Space
 	for i, m := range list {
 		if !m.Exec {
@@ -51,8 +52,8 @@ type fileID struct {
 
 func fileOf(m *procfs.Mapping) fileID { return fileID{m.Name, m.Inode} }
 
-// countFiles numbers the files of each name, since a core has no inodes. list ascends. The parts of a file are mapped at
-// ascending offsets, so where these go down another file begins, or the same again.
+// countFiles numbers the files of each name, since a core has no inodes. list ascends. The parts of a file are mapped
+// at ascending offsets, so where these go down another file begins, or the same again.
 func countFiles(list []procfs.Mapping) {
 	last := make(map[string]*procfs.Mapping)
 	for i := range list {
@@ -83,7 +84,8 @@ func buildIDs(list []procfs.Mapping, read memory) map[fileID][]byte {
 			continue
 		}
 		// an error means that there is none
-		ids[of], _ = abi.BuildID(io.NewSectionReader(readerAt{read, m.Start}, 0, int64(min(m.End-m.Start, 1<<30)))) // 1 GB bounds what a header may claim
+		// 1 GB bounds what a header may claim
+		ids[of], _ = abi.BuildID(io.NewSectionReader(readerAt{read, m.Start}, 0, int64(min(m.End-m.Start, 1<<30))))
 	}
 	return ids
 }
@@ -115,8 +117,8 @@ func (c *Core) object(objects *unwind.Objects, m *procfs.Mapping) *unwind.Object
 	return o
 }
 
-// bytesOf returns the mapped parts of a file at their offsets, if the core has them whole; nil: it has not. Files in memory,
-// and files that are not to be found, have no others.
+// bytesOf returns the mapped parts of a file at their offsets, if the core has them whole; nil: it has not. Files in
+// memory, and files that are not to be found, have no others.
 func (c *Core) bytesOf(of fileID) (file []byte) {
 	for _, m := range c.parts[of] {
 		end := m.Offset + (m.End - m.Start)
@@ -144,8 +146,8 @@ type compared struct {
 	with   fileID
 }
 
-// compare compares an object's file with the memory in the core, as far as that has the file's headers and code. A build-id
-// that is known says it without.
+// compare compares an object's file with the memory in the core, as far as that has the file's headers and code. A
+// build-id that is known says it without.
 func (c *Core) compare(o *unwind.Object, with fileID) procfs.Comparison {
 	if len(c.ids[with]) > 0 {
 		return procfs.Equal

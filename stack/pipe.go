@@ -18,7 +18,8 @@ type headReader struct {
 // until reads up to an offset.
 func (r *headReader) until(end uint64) error {
 	if end > mostHead {
-		return fmt.Errorf("the headers and notes of the core reach to byte %d: from a pipe, at most %d are read", end, mostHead)
+		return fmt.Errorf("the headers and notes of the core reach to byte %d: from a pipe, at most %d are read", end,
+			mostHead)
 	}
 	switch _, err := io.CopyN(&r.head, r.in, max(0, int64(end)-int64(r.head.Len()))); {
 	case err == io.EOF:

@@ -98,7 +98,8 @@ func (h *held) registers() (regs abi.Regs, err error) {
 // fromPtrace puts registers into the order of DWARF numbers (psABI figure 3.36).
 func fromPtrace(r *unix.PtraceRegs) abi.Regs {
 	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
-	regs.Reg = [abi.NumRegs]uint64{r.Rax, r.Rdx, r.Rcx, r.Rbx, r.Rsi, r.Rdi, r.Rbp, r.Rsp, r.R8, r.R9, r.R10, r.R11, r.R12, r.R13, r.R14, r.R15, r.Rip}
+	regs.Reg = [abi.NumRegs]uint64{r.Rax, r.Rdx, r.Rcx, r.Rbx, r.Rsi, r.Rdi, r.Rbp, r.Rsp, r.R8, r.R9, r.R10, r.R11, r.R12,
+		r.R13, r.R14, r.R15, r.Rip}
 	return regs
 }
 

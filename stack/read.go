@@ -14,8 +14,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// NewObjects returns a set of objects. It sets Prepare of the options: objects are unwound by rows made on demand, and if
-// the options say how one is compiled, by an eh_elf once that pays. What the rows need ends with ctx.
+// NewObjects returns a set of objects. It sets Prepare of the options: objects are unwound by rows made on demand, and
+// if the options say how one is compiled, by an eh_elf once that pays. What the rows need ends with ctx.
 func NewObjects(ctx context.Context, opt unwind.Options) *unwind.Objects {
 	const atOnce = 4 << 20 // bytes, for which the analysis takes less than a second; musl's libc has 600 KB and no table
 	made := rows.New(rows.Options{Background: true, AtOnce: atOnce})
@@ -40,9 +40,9 @@ func ReadProcess(ctx context.Context, pid int, opt Options) (*Target, error) {
 	})
 }
 
-// ReadCore returns the stacks of all threads of the core file at path, with named frames. executable is the program's file;
-// if it is "", the core says where it was. The error wraps ErrNotCore if the file is no core. ReadCore does not use a
-// file that was replaced since the core was written: stacks end at its frames.
+// ReadCore returns the stacks of all threads of the core file at path, with named frames. executable is the program's
+// file; if it is "", the core says where it was. The error wraps ErrNotCore if the file is no core. ReadCore does not
+// use a file that was replaced since the core was written: stacks end at its frames.
 func ReadCore(ctx context.Context, path, executable string, opt Options) (*Target, error) {
 	file, err := OpenCoreFile(path)
 	if err != nil {
@@ -87,8 +87,10 @@ func OpenCoreFile(path string) (*CoreFile, error) {
 	return &CoreFile{core, f}, nil
 }
 
-// read names the frames of what take returns. live says that the target is a process, which exists. end, which take returns, ends the use of the target's files.
-func (opt Options) read(ctx context.Context, live bool, vdso func() ([]byte, error), take func(Options) (t *Target, end func(), err error)) (*Target, error) {
+// read names the frames of what take returns. live says that the target is a process, which exists. end, which take
+// returns, ends the use of the target's files.
+func (opt Options) read(ctx context.Context, live bool, vdso func() ([]byte, error),
+	take func(Options) (t *Target, end func(), err error)) (*Target, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	if opt.Objects == nil {
@@ -102,7 +104,8 @@ func (opt Options) read(ctx context.Context, live bool, vdso func() ([]byte, err
 	}
 	places := jit.NewPlaces(live, "/tmp")
 	defer places.Close()
-	names := symbolize.New(symbolize.Options{Inline: opt.Lines, Lines: opt.Lines, Places: places, DebugDirs: unwind.DefaultDebugDirs()})
+	names := symbolize.New(symbolize.Options{Inline: opt.Lines, Lines: opt.Lines, Places: places,
+		DebugDirs: unwind.DefaultDebugDirs()})
 	cache := names.NewCache(nil)
 	for i := range t.Threads {
 		t.Threads[i].name(cache, t)
@@ -118,7 +121,8 @@ func (th *Thread) name(cache *symbolize.Cache, t *Target) {
 	th.Frames = make([]Frame, len(th.PCs))
 	for i, f := range cache.Backtrace(t.Maps, t.PID, th.PCs) {
 		th.Frames[i] = Frame{
-			PC: th.PCs[i], Function: f.Name, NoSymbol: f.NoSymbol, Offset: f.OffsetOf(th.PCs[i]), Object: f.DSO, File: f.File, Line: f.Line,
+			PC: th.PCs[i], Function: f.Name, NoSymbol: f.NoSymbol, Offset: f.OffsetOf(th.PCs[i]), Object: f.DSO, File: f.File,
+			Line: f.Line,
 		}
 		for _, in := range f.Inlined {
 			th.Frames[i].Inlined = append(th.Frames[i].Inlined, Inlined{in.Name, in.File, in.Line})

@@ -78,8 +78,8 @@ func TestRead(t *testing.T) {
 	assert.ErrorIs(t, err, unwind.ErrReplaced)
 }
 
-// TestReplaced: the file of a running program is replaced by another, with a build-id or without. The process's own file, which
-// it still has, is used; for its core, none.
+// TestReplaced: the file of a running program is replaced by another, with a build-id or without. The process's own
+// file, which it still has, is used; for its core, none.
 func TestReplaced(t *testing.T) {
 	for _, id := range [][2]string{{"sha1", "none"}, {"none", "sha1"}, {"none", "none"}} {
 		dir := t.TempDir()
@@ -138,8 +138,8 @@ __attribute__((constructor)) static void move(void) {
 }
 `
 
-// TestNoFile: code that was moved into anonymous memory, and a program in a memfd or that was deleted in /dev/shm, have their rows
-// and names, in the process and in its core.
+// TestNoFile: code that was moved into anonymous memory, and a program in a memfd or that was deleted in /dev/shm, have
+// their rows and names, in the process and in its core.
 func TestNoFile(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "waiter")
@@ -161,8 +161,9 @@ func TestNoFile(t *testing.T) {
 	require.NoError(t, err)
 	moved := exec.Command(program)
 	moved.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(dir, "mover.so"))
-	for name, cmd := range map[string]*exec.Cmd{program: moved, "/memfd:waiter (deleted)": exec.Command(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), memory)),
-		shm + " (deleted)": exec.Command(shm)} {
+	for name, cmd := range map[string]*exec.Cmd{program: moved,
+		"/memfd:waiter (deleted)": exec.Command(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), memory)),
+		shm + " (deleted)":        exec.Command(shm)} {
 		require.NoError(t, os.WriteFile(shm, text, 0o700))
 		_, err := cmd.StdinPipe()
 		require.NoError(t, err)

@@ -17,9 +17,9 @@ import (
 // pageSize is of x86-64, in bytes.
 const pageSize = 4096
 
-// askNoServer returns a memory that reads from a process, but waits for no FUSE server, which any user may run: its answer
-// may never come, and until then not even SIGKILL ends who waits. Of mapped files that a server may have, it reads the
-// pages that the process has in memory.
+// askNoServer returns a memory that reads from a process, but waits for no FUSE server, which any user may run: its
+// answer may never come, and until then not even SIGKILL ends who waits. Of mapped files that a server may have, it
+// reads the pages that the process has in memory.
 func askNoServer(pid int32, list []procfs.Mapping, plain memory) memory {
 	var served []procfs.Mapping
 	var local map[string]bool

@@ -33,7 +33,8 @@ func TestServedMemory(t *testing.T) {
 	s := &servedMemory{served, plain, func(addr uint64) bool { return addr/page == 4 || addr/page == 8 }}
 	for _, c := range []struct{ from, size, want int }{
 		{0, 100, 100}, {0, 4 * page, 4 * page}, {3 * page, 2 * page, 2 * page}, {3*page + 7, 4 * page, 2*page - 7},
-		{5 * page, 1, 0}, {6*page - 1, 2, 0}, {6 * page, page, page}, {7*page + 8, 2 * page, 2*page - 8}, {10 * page, 8 * page, 6 * page}, {16 * page, 1, 0},
+		{5 * page, 1, 0}, {6*page - 1, 2, 0}, {6 * page, page, page}, {7*page + 8, 2 * page, 2*page - 8},
+		{10 * page, 8 * page, 6 * page}, {16 * page, 1, 0},
 	} {
 		b := make([]byte, c.size)
 		require.Equal(t, c.want, s.read(b, uint64(c.from)), "%+v", c)
@@ -60,7 +61,8 @@ func TestAskNoServer(t *testing.T) {
 	require.NoError(t, unix.Stat("/proc", &st))
 	mounted := fmt.Sprintf("%02x:%02x", unix.Major(st.Dev), unix.Minor(st.Dev))
 	for device, want := range map[string]int{"fe:01": 1, mounted: 1, "00:ffff": 0} {
-		list := []procfs.Mapping{{Start: 0x1000, End: 0x2000, Inode: 1, Device: device}, {Start: 0x2000, End: 0x3000, Device: "00:00"}}
+		list := []procfs.Mapping{{Start: 0x1000, End: 0x2000, Inode: 1, Device: device},
+			{Start: 0x2000, End: 0x3000, Device: "00:00"}}
 		read := askNoServer(1<<30, list, func(p []byte, _ uint64) int { return len(p) })
 		assert.Equal(t, want, read(make([]byte, 1), 0x1000), device)
 		assert.Equal(t, 1, read(make([]byte, 1), 0x2000), device)

@@ -24,8 +24,8 @@ const (
 )
 
 // OpenCorePipe reads a core from a pipe to its end. It keeps what stacks need in a temporary file without a name: small
-// segments, and the beginning and the end of large ones. If the notes come first, as from the kernel, it also keeps 8 MB
-// from each thread's stack pointer on. So the heap of a large process takes no room. A stack ends
+// segments, and the beginning and the end of large ones. If the notes come first, as from the kernel, it also keeps 8
+// MB from each thread's stack pointer on. So the heap of a large process takes no room. A stack ends
 // where memory is missing. The headers say where everything lies; the pipe cannot go back to it.
 func OpenCorePipe(r io.Reader) (*CoreFile, error) {
 	head := headReader{in: r}

@@ -121,16 +121,28 @@ type call struct {
 // calls are the system calls that block for long: asm/unistd_64.h.
 var calls = map[int]call{
 	unix.SYS_FUTEX: {"futex", address}, unix.SYS_FUTEX_WAITV: {"futex_waitv", address}, 455: {"futex_wait", address},
-	unix.SYS_READ: {"read", descriptor}, unix.SYS_WRITE: {"write", descriptor}, unix.SYS_READV: {"readv", descriptor}, unix.SYS_WRITEV: {"writev", descriptor},
-	unix.SYS_PREAD64: {"pread64", descriptor}, unix.SYS_PWRITE64: {"pwrite64", descriptor}, unix.SYS_FSYNC: {"fsync", descriptor}, unix.SYS_FDATASYNC: {"fdatasync", descriptor},
-	unix.SYS_RECVFROM: {"recvfrom", descriptor}, unix.SYS_RECVMSG: {"recvmsg", descriptor}, unix.SYS_RECVMMSG: {"recvmmsg", descriptor},
-	unix.SYS_SENDTO: {"sendto", descriptor}, unix.SYS_SENDMSG: {"sendmsg", descriptor}, unix.SYS_CONNECT: {"connect", descriptor},
-	unix.SYS_ACCEPT: {"accept", descriptor}, unix.SYS_ACCEPT4: {"accept4", descriptor}, unix.SYS_IOCTL: {"ioctl", descriptor}, unix.SYS_FLOCK: {"flock", descriptor},
-	unix.SYS_FCNTL: {"fcntl", descriptor}, unix.SYS_EPOLL_WAIT: {"epoll_wait", descriptor}, unix.SYS_EPOLL_PWAIT: {"epoll_pwait", descriptor}, unix.SYS_EPOLL_PWAIT2: {"epoll_pwait2", descriptor},
-	unix.SYS_IO_URING_ENTER: {"io_uring_enter", descriptor}, unix.SYS_POLL: {"poll", none}, unix.SYS_PPOLL: {"ppoll", none}, unix.SYS_SELECT: {"select", none}, unix.SYS_PSELECT6: {"pselect6", none},
-	unix.SYS_NANOSLEEP: {"nanosleep", none}, unix.SYS_CLOCK_NANOSLEEP: {"clock_nanosleep", none}, unix.SYS_PAUSE: {"pause", none}, unix.SYS_WAIT4: {"wait4", none}, unix.SYS_WAITID: {"waitid", none},
-	unix.SYS_RT_SIGSUSPEND: {"rt_sigsuspend", none}, unix.SYS_RT_SIGTIMEDWAIT: {"rt_sigtimedwait", none}, unix.SYS_RESTART_SYSCALL: {"restart_syscall", none}, unix.SYS_VFORK: {"vfork", none}, unix.SYS_CLONE: {"clone", none}, unix.SYS_CLONE3: {"clone3", none},
-	unix.SYS_MSGRCV: {"msgrcv", none}, unix.SYS_MSGSND: {"msgsnd", none}, unix.SYS_SEMOP: {"semop", none}, unix.SYS_SEMTIMEDOP: {"semtimedop", none}, unix.SYS_MQ_TIMEDRECEIVE: {"mq_timedreceive", descriptor}, unix.SYS_OPENAT: {"openat", none},
+	unix.SYS_READ: {"read", descriptor}, unix.SYS_WRITE: {"write", descriptor}, unix.SYS_READV: {"readv", descriptor},
+	unix.SYS_WRITEV:  {"writev", descriptor},
+	unix.SYS_PREAD64: {"pread64", descriptor}, unix.SYS_PWRITE64: {"pwrite64", descriptor},
+	unix.SYS_FSYNC: {"fsync", descriptor}, unix.SYS_FDATASYNC: {"fdatasync", descriptor},
+	unix.SYS_RECVFROM: {"recvfrom", descriptor}, unix.SYS_RECVMSG: {"recvmsg", descriptor},
+	unix.SYS_RECVMMSG: {"recvmmsg", descriptor},
+	unix.SYS_SENDTO:   {"sendto", descriptor}, unix.SYS_SENDMSG: {"sendmsg", descriptor},
+	unix.SYS_CONNECT: {"connect", descriptor},
+	unix.SYS_ACCEPT:  {"accept", descriptor}, unix.SYS_ACCEPT4: {"accept4", descriptor},
+	unix.SYS_IOCTL: {"ioctl", descriptor}, unix.SYS_FLOCK: {"flock", descriptor},
+	unix.SYS_FCNTL: {"fcntl", descriptor}, unix.SYS_EPOLL_WAIT: {"epoll_wait", descriptor},
+	unix.SYS_EPOLL_PWAIT: {"epoll_pwait", descriptor}, unix.SYS_EPOLL_PWAIT2: {"epoll_pwait2", descriptor},
+	unix.SYS_IO_URING_ENTER: {"io_uring_enter", descriptor}, unix.SYS_POLL: {"poll", none},
+	unix.SYS_PPOLL: {"ppoll", none}, unix.SYS_SELECT: {"select", none}, unix.SYS_PSELECT6: {"pselect6", none},
+	unix.SYS_NANOSLEEP: {"nanosleep", none}, unix.SYS_CLOCK_NANOSLEEP: {"clock_nanosleep", none},
+	unix.SYS_PAUSE: {"pause", none}, unix.SYS_WAIT4: {"wait4", none}, unix.SYS_WAITID: {"waitid", none},
+	unix.SYS_RT_SIGSUSPEND: {"rt_sigsuspend", none}, unix.SYS_RT_SIGTIMEDWAIT: {"rt_sigtimedwait", none},
+	unix.SYS_RESTART_SYSCALL: {"restart_syscall", none}, unix.SYS_VFORK: {"vfork", none}, unix.SYS_CLONE: {"clone", none},
+	unix.SYS_CLONE3: {"clone3", none},
+	unix.SYS_MSGRCV: {"msgrcv", none}, unix.SYS_MSGSND: {"msgsnd", none}, unix.SYS_SEMOP: {"semop", none},
+	unix.SYS_SEMTIMEDOP: {"semtimedop", none}, unix.SYS_MQ_TIMEDRECEIVE: {"mq_timedreceive", descriptor},
+	unix.SYS_OPENAT: {"openat", none},
 }
 
 // refused explains why a thread may not be looked at, and what helps.
@@ -152,7 +164,8 @@ func refused(tid int32, err error) error {
 		reason = fmt.Sprintf("process %s (%s) traces it", cmp.Or(by["Tgid"], tracer), output.Text(by["Name"]))
 		remedy = "end that debugger or strace first"
 	case scope == "3":
-		reason, remedy = "kernel.yama.ptrace_scope=3 forbids ptrace until the next boot", "a core (ehasm stack CORE) needs no ptrace"
+		reason, remedy = "kernel.yama.ptrace_scope=3 forbids ptrace until the next boot",
+			"a core (ehasm stack CORE) needs no ptrace"
 	case owner != strconv.Itoa(os.Getuid()):
 		reason, remedy = fmt.Sprintf("the process belongs to user %s", owner), "be root, have CAP_SYS_PTRACE, or be that user"
 	case scope == "2" || scope == "1":

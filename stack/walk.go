@@ -55,7 +55,8 @@ type walker struct {
 
 // newWalker returns a walker with room for a walk.
 func newWalker(opt *Options) *walker {
-	return &walker{unwind.Walker{FramePointers: opt.FramePointers}, make([]uint64, MaxFrames), max(2, cmp.Or(opt.MaxFrames, MaxFrames))}
+	return &walker{unwind.Walker{FramePointers: opt.FramePointers}, make([]uint64, MaxFrames),
+		max(2, cmp.Or(opt.MaxFrames, MaxFrames))}
 }
 
 // walk sets the stack of a thread from the parts that were copied. more has the parts to copy for the rest of the

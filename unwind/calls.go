@@ -81,9 +81,9 @@ func siteOf(code []byte) callSite {
 	return site
 }
 
-// begins reports whether the code at a file offset is the first of a function that may be called through a pointer: endbr64, what
-// follows that, or what follows it and a comparison of a byte with zero, as in __do_global_dtors_aux of GCC's crtstuff.c, which
-// has no row and runs in each object of a process that ends. None of these changes the stack.
+// begins reports whether the code at a file offset is the first of a function that may be called through a pointer:
+// endbr64, what follows that, or what follows it and a comparison of a byte with zero, as in __do_global_dtors_aux of
+// GCC's crtstuff.c, which has no row and runs in each object of a process that ends. None of these changes the stack.
 func (o *Object) begins(offset uint64) bool {
 	var buf [len(endbr64) + compareSize + len(endbr64)]byte
 	return isBegin(o.codeBefore(buf[:], offset+uint64(len(endbr64))))
@@ -102,14 +102,16 @@ func isBegin(code []byte) bool {
 		return true
 	}
 	text = text[:max(0, len(text)-len(endbr64))] // before the offset
-	if at := len(text) - compareSize; at >= 0 && strings.HasPrefix(text[at:], compare) && strings.HasSuffix(text[:at], endbr64) {
+	if at := len(text) - compareSize; at >= 0 && strings.HasPrefix(text[at:], compare) &&
+		strings.HasSuffix(text[:at], endbr64) {
 		return true
 	}
 	return strings.HasSuffix(text, endbr64)
 }
 
-// isStarter reports whether a return address, at a file offset, lies in code that ends the program or thread with what the
-// call returned: exit(main(argc, argv, envp)) of a C library, or pthread_exit(start(arg)). Nothing called that code.
+// isStarter reports whether a return address, at a file offset, lies in code that ends the program or thread with what
+// the call returned: exit(main(argc, argv, envp)) of a C library, or pthread_exit(start(arg)). Nothing called that
+// code.
 func (o *Object) isStarter(offset uint64) bool {
 	var buf [maxCall + exitSize]byte
 	return exitsWithResult(o.codeBefore(buf[:], offset+exitSize))
@@ -121,8 +123,8 @@ func (m *Maps) startsAt(pc uint64) bool {
 	return mapping != nil && mapping.Object.isStarter(mapping.FileOffset(pc))
 }
 
-// StartsAt reports whether pc, a return address for which there is no row, lies in code that nothing called: what starts a program
-// or thread, or an object's entry point. A walk ends there as Outermost.
+// StartsAt reports whether pc, a return address for which there is no row, lies in code that nothing called: what
+// starts a program or thread, or an object's entry point. A walk ends there as Outermost.
 func (m *Maps) StartsAt(pc uint64) bool {
 	mapping := m.Find(pc - 1)
 	if mapping == nil {
@@ -151,7 +153,8 @@ func exitsWithResult(code []byte) bool {
 	}
 	// The code up to the return address, and from it on.
 	called, then := code[:len(code)-exitSize], string(code[len(code)-exitSize:])
-	return endsInCall(called) && !siteOf(called).direct && slices.ContainsFunc(exits[:], func(e string) bool { return strings.HasPrefix(then, e) })
+	return endsInCall(called) && !siteOf(called).direct &&
+		slices.ContainsFunc(exits[:], func(e string) bool { return strings.HasPrefix(then, e) })
 }
 
 // ReturnsTo reports whether pc, found on the stack, can be a return address: it lies
@@ -179,8 +182,8 @@ func (m *Maps) restorer(pc uint64) bool {
 	return m.SignalFrame(pc)
 }
 
-// SignalFrame reports whether the code at the run-time address pc is a signal frame: its caller was interrupted at its pc, and did
-// not call.
+// SignalFrame reports whether the code at the run-time address pc is a signal frame: its caller was interrupted at its
+// pc, and did not call.
 func (m *Maps) SignalFrame(pc uint64) bool {
 	at := m.Find(pc)
 	if at == nil {

@@ -2,8 +2,8 @@ package unwind
 
 import "sync"
 
-// codeParts caches parts of an object's file. Most questions about single instructions are about places near others, and
-// opening the file for each of them takes longer than all else in a walk.
+// codeParts caches parts of an object's file. Most questions about single instructions are about places near others,
+// and opening the file for each of them takes longer than all else in a walk.
 type codeParts struct {
 	mu    sync.Mutex
 	parts map[uint64][]byte // by file offset / partSize; shorter where the file ends, empty where it cannot be read
@@ -57,8 +57,8 @@ func (c *codeParts) part(o *Object, number uint64) []byte {
 	return part
 }
 
-// codeBefore fills buf with the bytes of the object's file that end at an offset, and returns them: fewer if the file begins there,
-// nil if they cannot be read.
+// codeBefore fills buf with the bytes of the object's file that end at an offset, and returns them: fewer if the file
+// begins there, nil if they cannot be read.
 func (o *Object) codeBefore(buf []byte, offset uint64) []byte {
 	code := buf[:min(offset, uint64(len(buf)))]
 	if o.readCode(code, offset-uint64(len(code))) < len(code) {

@@ -51,9 +51,9 @@ func (m *Maps) framed(regs *abi.Regs, mem *ehelf.Memory) bool {
 	return ok && m.Find(pc) != nil
 }
 
-// chainEnd returns Outermost if a chain of frame pointers has led to its end, and otherwise the given cause. Zero marks the end
-// (x86-64 psABI 3.4.1): in rbp, or as the saved rbp of a frame whose return address no call precedes. The first function of a
-// process of Erlang has one, and returns to code that ends the process.
+// chainEnd returns Outermost if a chain of frame pointers has led to its end, and otherwise the given cause. Zero marks
+// the end (x86-64 psABI 3.4.1): in rbp, or as the saved rbp of a frame whose return address no call precedes. The first
+// function of a process of Erlang has one, and returns to code that ends the process.
 func (m *Maps) chainEnd(guessed bool, regs *abi.Regs, mem *ehelf.Memory, otherwise Cause) Cause {
 	if !guessed {
 		return otherwise
@@ -67,9 +67,9 @@ func (m *Maps) chainEnd(guessed bool, regs *abi.Regs, mem *ehelf.Memory, otherwi
 	return otherwise
 }
 
-// lastOfChain returns the return address with which the chain of frame pointers ends that begins at the innermost frame regs:
-// zero is the saved rbp there, which marks the end (x86-64 psABI 3.4.1). Where Go's run-time goes to another stack for good, as
-// morestack does, it clears rbp, and the rows of such code say nothing of the end.
+// lastOfChain returns the return address with which the chain of frame pointers ends that begins at the innermost frame
+// regs: zero is the saved rbp there, which marks the end (x86-64 psABI 3.4.1). Where Go's run-time goes to another
+// stack for good, as morestack does, it clears rbp, and the rows of such code say nothing of the end.
 func lastOfChain(regs *abi.Regs, mem *ehelf.Memory) (uint64, bool) {
 	const word = 8
 	for at := regs.Reg[abi.RBP]; ; {
@@ -87,7 +87,8 @@ func lastOfChain(regs *abi.Regs, mem *ehelf.Memory) (uint64, bool) {
 	}
 }
 
-// endOfChain returns how many of the frames there are up to the end of the chain of frame pointers; 0: it ends at none of them.
+// endOfChain returns how many of the frames there are up to the end of the chain of frame pointers; 0: it ends at none
+// of them.
 func endOfChain(regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) int {
 	last, ok := lastOfChain(regs, mem)
 	if !ok {

@@ -5,11 +5,11 @@ import (
 	"github.com/ehasm/ehasm/ehelf"
 )
 
-// Generated knows the frames of code that a process has made while it ran, and that lies in no file. Its methods must be
-// safe for concurrent use.
+// Generated knows the frames of code that a process has made while it ran, and that lies in no file. Its methods must
+// be safe for concurrent use.
 type Generated interface {
-	// Step does for such code what ehelf.Object.Step does for an object's, with abi.StatusNoInfo if nothing is known. guessed
-	// says that the step follows from neither a table nor all ways through the code.
+	// Step does for such code what ehelf.Object.Step does for an object's, with abi.StatusNoInfo if nothing is known.
+	// guessed says that the step follows from neither a table nor all ways through the code.
 	Step(regs *abi.Regs, mem *ehelf.Memory) (status abi.Status, guessed bool)
 	// Scan does the same by what is found on the stack: a guess. isCode reports whether an address is executable.
 	Scan(regs *abi.Regs, mem *ehelf.Memory, isCode func(addr uint64) bool) abi.Status
@@ -50,8 +50,8 @@ func (w *Walker) generated(v *view, regs *abi.Regs, mem *ehelf.Memory) (how outc
 	return 0, 0, false
 }
 
-// scan guesses the caller of a frame in code that lies in no file by what is on the stack. It comes after frame pointers, which
-// a frame of HotSpot's interpreter has.
+// scan guesses the caller of a frame in code that lies in no file by what is on the stack. It comes after frame
+// pointers, which a frame of HotSpot's interpreter has.
 func (w *Walker) scan(v *view, regs *abi.Regs, mem *ehelf.Memory) bool {
 	v.regs, v.mem = *regs, *mem // copies, as in view.walk
 	status := v.maps.made.Scan(&v.regs, &v.mem, func(addr uint64) bool { return v.maps.Find(addr) != nil })

@@ -356,7 +356,8 @@ func TestEndsInCall(t *testing.T) {
 	}
 }
 
-// scanning knows nothing of generated code but what Scan finds on the stack, where all that it finds is the caller 0x401010.
+// scanning knows nothing of generated code but what Scan finds on the stack, where all that it finds is the caller
+// 0x401010.
 type scanning struct{ scans int }
 
 func (*scanning) Step(*abi.Regs, *ehelf.Memory) (abi.Status, bool) { return abi.StatusNoInfo, false }
@@ -367,7 +368,8 @@ func (g *scanning) Scan(regs *abi.Regs, _ *ehelf.Memory, _ func(uint64) bool) ab
 	return abi.StatusOK
 }
 
-// TestFramed: the stack is not searched for a caller if rbp points to a frame, even where its return address follows no call.
+// TestFramed: the stack is not searched for a caller if rbp points to a frame, even where its return address follows no
+// call.
 func TestFramed(t *testing.T) {
 	ps, objects, _ := world(t, Options{})
 	ps.Space(1).Map(0x10000, 0x1000, 0x10000, objects.Object("//anon", nil))
@@ -376,7 +378,8 @@ func TestFramed(t *testing.T) {
 		rbp   uint64 // from rsp on
 		word  uint64 // above it
 		scans int
-	}{{"frame", 0, 0x10100, 0}, {"no code above", 0, 0x99999, 1}, {"not on the stack", 1 << 40, 0x10100, 1}, {"below rsp", ^uint64(7), 0x10100, 1}} {
+	}{{"frame", 0, 0x10100, 0}, {"no code above", 0, 0x99999, 1}, {"not on the stack", 1 << 40, 0x10100, 1},
+		{"below rsp", ^uint64(7), 0x10100, 1}} {
 		made := &scanning{}
 		ps.Space(1).SetGenerated(made)
 		regs, mem := start(0x10010), stack(c.word)

@@ -37,12 +37,13 @@ func (m *Maps) Find(addr uint64) *Mapping {
 // All returns the mappings, ascending. The caller must not change them.
 func (m *Maps) All() []Mapping { return m.list }
 
-// Name returns the name of a thread that the kernel calls comm: where that is the loader's, as it is after a command such as
-// ld.so ./program, the program's.
+// Name returns the name of a thread that the kernel calls comm: where that is the loader's, as it is after a command
+// such as ld.so ./program, the program's.
 func (m *Maps) Name(comm string) string {
 	const most = 15 // bytes, TASK_COMM_LEN of the kernel without the last; gcore has one more
 	o := m.program()
-	if o == nil || comm != path.Base(o.file.interp) && (len(comm) < most || !strings.HasPrefix(path.Base(o.file.interp), comm)) {
+	if o == nil || comm != path.Base(o.file.interp) &&
+		(len(comm) < most || !strings.HasPrefix(path.Base(o.file.interp), comm)) {
 		return comm
 	}
 	name := path.Base(o.Name)

@@ -50,8 +50,8 @@ type Options struct {
 	Symfs string
 	// DebugDirs are folders with .build-id folders of perf or of gdb.
 	DebugDirs []string
-	// Before is when the recording ended. Without a build-id, a file is taken only if it was written before. Zero: that does
-	// not matter.
+	// Before is when the recording ended. Without a build-id, a file is taken only if it was written before. Zero: that
+	// does not matter.
 	Before time.Time
 	// Fetch returns the path of an executable that is in none of these places, by
 	// its build-id. May be nil.
@@ -142,7 +142,8 @@ func (s *Objects) Without(name string, buildID []byte, why error) *Object {
 	return o
 }
 
-// InMemory returns a new object whose file has these bytes, as far as memory has them. Err returns what is wrong with them.
+// InMemory returns a new object whose file has these bytes, as far as memory has them. Err returns what is wrong with
+// them.
 func (s *Objects) InMemory(name string, file []byte) *Object {
 	o := &Object{set: s, Name: name, only: name}
 	o.found.Do(func() { o.file.err = o.takeBytes(file) })
@@ -252,7 +253,8 @@ func (o *Object) IsFile() bool {
 // VDSOName is the name that the kernel gives the vDSO's mapping.
 const VDSOName = "[vdso]"
 
-// IsAnonymous reports whether the object is memory that is neither a file's nor the vDSO's. Code there was made at run time.
+// IsAnonymous reports whether the object is memory that is neither a file's nor the vDSO's. Code there was made at run
+// time.
 func (o *Object) IsAnonymous() bool { return !o.IsFile() && o.Name != VDSOName }
 
 // Err returns why the object cannot be unwound through, or nil if it can or
@@ -335,8 +337,8 @@ func (o *Object) Bias(m *Mapping) (uint64, bool) {
 	return 0, false
 }
 
-// CodeAt returns where in the file the code at a link-time address lies, and how many bytes of code there are from there
-// on; 0: there is none.
+// CodeAt returns where in the file the code at a link-time address lies, and how many bytes of code there are from
+// there on; 0: there is none.
 func (o *Object) CodeAt(addr uint64) (offset, size uint64) {
 	o.find()
 	for _, s := range o.file.loads {

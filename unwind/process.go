@@ -1,7 +1,7 @@
 package unwind
 
-// Processes tracks what processes map, fork and execute, as a recording tells it. Events must come in the order of time.
-// One goroutine at a time may use it and its address spaces.
+// Processes tracks what processes map, fork and execute, as a recording tells it. Events must come in the order of
+// time. One goroutine at a time may use it and its address spaces.
 type Processes struct {
 	byPID  map[int32]*process // also those that have exited, for a while
 	byTID  map[int32]string   // comms of threads

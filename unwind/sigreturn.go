@@ -39,7 +39,8 @@ func (o *Object) stepSigreturn(offset uint64, regs *abi.Regs, mem *ehelf.Memory)
 		stack = mem.Bytes[at:]
 	}
 	// Most stacks show without a look at the file that this is no such code.
-	if len(stack) >= ucLink+word && (binary.LittleEndian.Uint64(stack[ucFlags:]) > maxFlags || binary.LittleEndian.Uint64(stack[ucLink:]) != 0) {
+	if len(stack) >= ucLink+word && (binary.LittleEndian.Uint64(stack[ucFlags:]) > maxFlags ||
+		binary.LittleEndian.Uint64(stack[ucLink:]) != 0) {
 		return false, false
 	}
 	if !o.isSigreturn(offset) {

@@ -8,8 +8,8 @@ type Space struct {
 	program *Object // the first file that was mapped since the last exec; nil: not known
 }
 
-// Program returns the executable, or nil if that is not known. It is the file that was mapped first, or if that is a dynamic
-// loader that was run as a command, the program that it has loaded.
+// Program returns the executable, or nil if that is not known. It is the file that was mapped first, or if that is a
+// dynamic loader that was run as a command, the program that it has loaded.
 func (s *Space) Program() *Object {
 	if s.loads() {
 		if o := s.maps.program(); o != nil {

@@ -220,8 +220,8 @@ func TestResolve(t *testing.T) {
 	assert.ErrorIs(t, objects.Object(VDSOName, nil).Ready(), fs.ErrNotExist)
 }
 
-// TestRunByLoader: a program that ld.so was told to run is the process's program, and threads are named after it, unless they
-// have another name.
+// TestRunByLoader: a program that ld.so was told to run is the process's program, and threads are named after it,
+// unless they have another name.
 func TestRunByLoader(t *testing.T) {
 	file, err := elf.Open("/bin/sh")
 	require.NoError(t, err)

@@ -30,8 +30,10 @@ const (
 
 // String says in words why the walk ended.
 func (c Cause) String() string {
-	return [NumCauses]string{"no room for more frames", "outermost frame", "outermost frame by guesses", "pc in no mapping", "object missing",
-		"no unwind information", "memory not readable", "value below rsp not copied", "register not known", "rule not compiled"}[c]
+	return [NumCauses]string{"no room for more frames", "outermost frame", "outermost frame by guesses",
+		"pc in no mapping", "object missing",
+		"no unwind information", "memory not readable", "value below rsp not copied", "register not known",
+		"rule not compiled"}[c]
 }
 
 // Walk walks from the frame regs to its callers and writes the frames'
@@ -85,7 +87,8 @@ func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) 
 
 // walk walks on from the last of n frames. With keep, registers without a rule
 // keep their values, which takes a call for each step.
-func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, n int, keep bool) (int, Cause, *Object) {
+func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, n int, keep bool) (int, Cause,
+	*Object) {
 	m := v.maps
 	guessed := 0 // the last frame found by frame pointer
 	for n < len(pcs) {
@@ -174,7 +177,8 @@ const (
 
 // without goes on from a frame in the span i that has no row: it may be the return from
 // a signal handler, the object's entry, a stub of the procedure linkage table or code that
-// keeps a frame pointer, or nothing called it: see isStarter. guessed says that the frame itself was found by frame pointer.
+// keeps a frame pointer, or nothing called it: see isStarter. guessed says that the frame itself was found by frame
+// pointer.
 func (w *Walker) without(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, innermost, guessed bool) (outcome, Cause) {
 	mapping := &v.maps.list[i]
 	object := mapping.Object

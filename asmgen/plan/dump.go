@@ -113,7 +113,8 @@ func (p *Plan) Describe(pc *dwarfcfa.Addr) Info {
 		// A segment without a table is one entry.
 		if end := start + dwarfcfa.Addr(s.Pages)<<p.PageBits; s.Table == nil && (pc == nil || *pc >= start && *pc < end) {
 			at := fmt.Sprintf("%#x", uint64(start))
-			info.Pages = append(info.Pages, PageInfo{Page: at, Until: fmt.Sprintf("%#x", uint64(end)), Ranges: []LeafInfo{{Start: at, Block: s.Block}}})
+			info.Pages = append(info.Pages, PageInfo{Page: at, Until: fmt.Sprintf("%#x", uint64(end)),
+				Ranges: []LeafInfo{{Start: at, Block: s.Block}}})
 		}
 		// A page of a table: start moves with it.
 		for _, tree := range s.Table {

@@ -20,11 +20,11 @@ const (
 // bestLeaves is the largest number of leaves for which the best tree is searched: the time grows with its cube.
 const bestLeaves = 48
 
-// nodes returns the tree over the keys with the least mean cost by the leaves' weights. The code branches to every leaf,
-// and where both sides of a node are nodes, to the lighter one. This is the classic dynamic programme for optimal alphabetic trees
-// (The Art of Computer Programming, vol. 3, §6.2.2). Its bound on the roots (the root of a range is between those of the range without
-// its last and without its first leaf) does not hold with branches counted; it is used for more than bestLeaves, whose
-// trees may be a little worse.
+// nodes returns the tree over the keys with the least mean cost by the leaves' weights. The code branches to every
+// leaf, and where both sides of a node are nodes, to the lighter one. This is the classic dynamic programme for optimal
+// alphabetic trees (The Art of Computer Programming, vol. 3, §6.2.2). Its bound on the roots (the root of a range is
+// between those of the range without its last and without its first leaf) does not hold with branches counted; it is
+// used for more than bestLeaves, whose trees may be a little worse.
 func (b *treeBuilder) nodes(keys []uint8, weights []uint32) []Node {
 	n := len(keys)
 	if n == 0 {

@@ -106,7 +106,8 @@ func (c *comparison) step() error {
 	if same || c.samples-c.same > c.show {
 		return nil
 	}
-	fmt.Fprintf(os.Stderr, "%s\nperf:\n%s\nehasm, %s:\n%s\n\n", our.head, strings.Join(perf.lines, "\n"), end, strings.Join(our.lines, "\n"))
+	fmt.Fprintf(os.Stderr, "%s\nperf:\n%s\nehasm, %s:\n%s\n\n", our.head, strings.Join(perf.lines, "\n"), end,
+		strings.Join(our.lines, "\n"))
 	return nil
 }
 

@@ -59,7 +59,8 @@ func report(all []*result) {
 	fmt.Println("| recording | samples | same frames | ehasm deeper | shallower | other | lines of these that are the same | same with --frame-pointers=gaps |")
 	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, r := range all {
-		fmt.Printf("| %s | %d | %s | %d | %d | %d | %s | %s |\n", r.name, r.samples, percent(r.same, r.samples), r.deeper, r.shallower, r.other,
+		fmt.Printf("| %s | %d | %s | %d | %d | %d | %s | %s |\n", r.name, r.samples, percent(r.same, r.samples), r.deeper,
+			r.shallower, r.other,
 			percent(r.lines, r.frames), percent(r.sameGaps, r.samples))
 	}
 	fmt.Print("\nStacks that end in an outermost frame:\n\n")

@@ -28,9 +28,12 @@ struct stack {
 
 /* switch.S. The first three use one place to keep the caller's stack pointer, bench_on_stack another. */
 void bench_start(void *top, void (*fn)(void *), void *arg); /* fn(arg) on a new stack, until bench_capture */
-void bench_capture(struct stack *);                         /* note the caller's registers, go back to bench_start's caller */
-size_t bench_on(const struct stack *, size_t (*fn)(void *), void *arg); /* fn(arg), as if called from the stack's innermost frame */
-size_t bench_on_stack(const struct stack *, size_t (*fn)(void *), void *arg); /* the same, on that stack; a real one only */
+/* note the caller's registers, go back to bench_start's caller */
+void bench_capture(struct stack *);
+/* fn(arg), as if called from the stack's innermost frame */
+size_t bench_on(const struct stack *, size_t (*fn)(void *), void *arg);
+/* the same, on that stack; a real one only */
+size_t bench_on_stack(const struct stack *, size_t (*fn)(void *), void *arg);
 
 void bench_prepare(struct stack *);                         /* write what bench_on needs below the stack */
 

@@ -76,7 +76,8 @@ static size_t frame_pointers(const struct stack *s, uint64_t *pcs, size_t max)
 /* _eh_elf_walk's interface with a frame-pointer walk inside, on the chain: what a
  * walk takes that needs no table and restores rbp alone. The object is given in the
  * place of its bias. */
-static __attribute__((noipa)) size_t fp_walk(eh_elf_regs_t *r, const eh_elf_memory_t *mem, const struct module *at, uint64_t *pcs, size_t max)
+static __attribute__((noipa)) size_t fp_walk(eh_elf_regs_t *r, const eh_elf_memory_t *mem, const struct module *at,
+    uint64_t *pcs, size_t max)
 {
 	uint64_t fp = r->reg[DW_RBP], ra = r->reg[DW_RIP], pc = ra - !r->exact;
 	uint64_t lo = mem->lo, hi = mem->lo + mem->size;

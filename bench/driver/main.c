@@ -146,7 +146,8 @@ static int cmd_sframe(char *args)
 static int cmd_fake(char *args)
 {
 	struct module m = {.path = "fake"};
-	if (sscanf(args, "%" SCNi64 " %" SCNi64 " %" SCNi64, &m.start, &m.end, &m.bias) != 3 || bench_module_count == MAX_MODULES)
+	if (sscanf(args, "%" SCNi64 " %" SCNi64 " %" SCNi64, &m.start, &m.end, &m.bias) != 3 ||
+	    bench_module_count == MAX_MODULES)
 		return fail("usage: fake START END BIAS");
 	m.size = m.end - m.start;
 	bench_modules[bench_module_count++] = m;
@@ -192,7 +193,8 @@ static int cmd_synth(char *args)
 	if (sscanf(args, "%31s %1023s", name, path) != 2 || !(f = fopen(path, "rb")) || fread(head, 8, 4, f) != 4)
 		return fail("cannot read the file");
 	uint64_t(*rec)[20] = malloc(head[2] * sizeof *rec), (*frame)[2] = malloc(head[3] * sizeof *frame);
-	char *mem = mmap((void *)head[0], head[1], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	char *mem = mmap((void *)head[0], head[1], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
+	    -1, 0);
 	char *chains = mmap(NULL, head[1] + 16 * head[3], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct set *set = new_set(name, (int)head[2]);
 	if (mem != (char *)head[0] || chains == MAP_FAILED || !set || fread(rec, sizeof *rec, head[2], f) != head[2] ||

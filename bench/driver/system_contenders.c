@@ -46,8 +46,14 @@ static inline size_t unw_step_with(int policy, const struct stack *s, uint64_t *
 	return n;
 }
 
-static size_t unw_step_global(const struct stack *s, uint64_t *p, size_t max) { return unw_step_with(GLOBAL, s, p, max); }
-static size_t unw_step_thread(const struct stack *s, uint64_t *p, size_t max) { return unw_step_with(PER_THREAD, s, p, max); }
+static size_t unw_step_global(const struct stack *s, uint64_t *p, size_t max)
+{
+    return unw_step_with(GLOBAL, s, p, max);
+}
+static size_t unw_step_thread(const struct stack *s, uint64_t *p, size_t max)
+{
+    return unw_step_with(PER_THREAD, s, p, max);
+}
 static size_t unw_step_none(const struct stack *s, uint64_t *p, size_t max) { return unw_step_with(NONE, s, p, max); }
 
 static size_t unw_backtrace_(const struct stack *s, uint64_t *pcs, size_t max)

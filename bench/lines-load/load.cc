@@ -89,7 +89,8 @@ int main(int, char **argv) {
 	std::mt19937 random(1);
 	double sum = 0;
 	std::vector<std::function<double()>> all{
-		[&] { return shapes(random); }, [&] { return words(random); }, [&] { return matches(random); }, [&] { return paths(random); }};
+		[&] { return shapes(random); }, [&] { return words(random); }, [&] { return matches(random); },
+		    [&] { return paths(random); }};
 	for (int i = 0; i < std::atoi(argv[1]); i++)
 		for (auto &f : all)
 			sum += f();

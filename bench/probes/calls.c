@@ -1,5 +1,5 @@
-// Calls malloc, openat and nanosleep known numbers of times, in itself, a thread and a child. With an argument it waits for
-// a line on standard input first, and with "forever" it goes on calling malloc.
+// Calls malloc, openat and nanosleep known numbers of times, in itself, a thread and a child. With an argument it waits
+// for a line on standard input first, and with "forever" it goes on calling malloc.
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -36,7 +36,8 @@ func cores(t *testing.T) (all []seed) {
 	dir := t.TempDir()
 	source, program := filepath.Join(dir, "s.c"), filepath.Join(dir, "sleeper")
 	require.NoError(t, os.WriteFile(source, []byte(sleeper), 0o644))
-	out, err := exec.Command("gcc", "-g", "-O1", "-static", "-nostdlib", "-Wl,--build-id", "-o", program, source).CombinedOutput()
+	out, err := exec.Command("gcc", "-g", "-O1", "-static", "-nostdlib", "-Wl,--build-id", "-o", program,
+		source).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	pid := startTarget(t, program)
 	for _, flags := range [][]string{nil, {"-a"}} {
@@ -99,8 +100,8 @@ func TestAdversaryOutputs(t *testing.T) {
 	})
 }
 
-// TestAdversaryCache has damaged eh_elfs in the user's cache: the command takes those that package prove accepts, and makes
-// the others again.
+// TestAdversaryCache has damaged eh_elfs in the user's cache: the command takes those that package prove accepts, and
+// makes the others again.
 func TestAdversaryCache(t *testing.T) {
 	goBuild(t)
 	r, _ := recording(t, 10)

@@ -26,7 +26,8 @@ func TestAdversarySignatures(t *testing.T) {
 		require.NoError(t, err)
 		seeds = append(seeds, elfSeed(t, flag, b))
 	}
-	newAdversary(t, "signatures").turns(seeds, "dump --stage=types IN", "dump --stage=types --json IN", "dump --stage=lines IN")
+	newAdversary(t, "signatures").turns(seeds, "dump --stage=types IN", "dump --stage=types --json IN",
+		"dump --stage=lines IN")
 }
 
 // TestAdversaryFix has damaged objects beside their source, and damaged sources beside their object.

@@ -54,7 +54,8 @@ func elfSeed(t *testing.T, name string, b []byte) seed {
 		case strings.Contains(sec.Name, "_frame"), strings.HasPrefix(sec.Name, ".note"), strings.HasPrefix(sec.Name,
 			".gcc_except"),
 			strings.HasPrefix(sec.Name,
-				".debug_"), sec.Name == ".dynamic", sec.Type == elf.SHT_SYMTAB, sec.Type == elf.SHT_DYNSYM, sec.Type == elf.SHT_RELA:
+				".debug_"), sec.Name == ".dynamic", sec.Type == elf.SHT_SYMTAB, sec.Type == elf.SHT_DYNSYM,
+			sec.Type == elf.SHT_RELA:
 			add(sec.Offset, sec.FileSize)
 			add(sec.Offset, min(sec.FileSize, 128))
 		}

@@ -47,7 +47,8 @@ Examples:
 const defaultPush = 15 * time.Second
 
 func agentVerb() verb {
-	v := verb{name: "agent", brief: "record all the time, and write or send profiles", help: agentHelp, more: agentMore, command: true,
+	v := verb{name: "agent", brief: "record all the time, and write or send profiles", help: agentHelp, more: agentMore,
+		command: true,
 		groups: []flagGroup{
 			{"Flags", []string{"push", "every", "flight", "output", "dump", "frequency"}},
 			{"The server", []string{"push-as", "push-name", "push-label", "push-header"}},
@@ -65,14 +66,16 @@ func agentVerb() verb {
 		fs.StringVar(&opt.Push.Protocol, "push-as", "pyroscope", "send as `PROTOCOL`: pyroscope, otlp, pprof")
 		fs.StringVar(&opt.Push.Name, "push-name", "", "`NAME` of the service there; default: the command's, or ehasm")
 		fs.StringArrayVar(&opt.Push.Labels, "push-label", nil, "further label: `PAIR` is NAME=VALUE; may be repeated")
-		fs.StringArrayVar(&opt.Push.Headers, "push-header", nil, "header of each request: `LINE` is 'NAME: VALUE', or @FILE of such")
+		fs.StringArrayVar(&opt.Push.Headers, "push-header", nil,
+			"header of each request: `LINE` is 'NAME: VALUE', or @FILE of such")
 		opt.outputFlags()
 		opt.targetFlags("record")
 		opt.eventFlags()
 		opt.nameFlags()
 		opt.given.labels = declareLabels(fs)
 		opt.walkFlags()
-		fs.BoolVar(&opt.Sampling.Realtime, "realtime", false, "read samples at real-time priority (root): none are lost when it is busy")
+		fs.BoolVar(&opt.Sampling.Realtime, "realtime", false,
+			"read samples at real-time priority (root): none are lost when it is busy")
 		return func(ctx context.Context, args []string, c *console) int {
 			if fs.Changed("dump") {
 				return dumpAgent(*dump, len(args) > 0, c)

@@ -94,7 +94,8 @@ type buildOptions struct {
 
 // buildVerb is the verb build: flags become buildOptions, and wrong combinations are usage errors.
 func buildVerb() verb {
-	v := verb{name: "build", brief: "compile files, folders, what they load, or what a process maps", help: buildHelp, more: buildMore}
+	v := verb{name: "build", brief: "compile files, folders, what they load, or what a process maps", help: buildHelp,
+		more: buildMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &buildOptions{}
 		fs.StringVarP(&opt.out, "output", "o", "", "write below this `FOLDER`, made if missing")
@@ -127,7 +128,8 @@ func buildVerb() verb {
 			if fs.Changed("optimize") {
 				fmt.Fprintln(c.stderr, "ehasm: --optimize has no effect, and will be an error in a later release: files are as fast as with speed; --dispatch=packed makes small ones")
 			}
-			if opt.out == "" && fs.Changed("output") { // e.g. --output=$UNSET; falling back to the object's folder would surprise
+			// e.g. --output=$UNSET; falling back to the object's folder would surprise
+			if opt.out == "" && fs.Changed("output") {
 				return v.misuse(c, errors.New("--output: the name of the folder is empty"))
 			}
 			if fs.Changed("from") {
@@ -200,7 +202,8 @@ func (opt *buildOptions) check(paths []string) error {
 // and returns a function that stores their values once they are parsed.
 func declareTables(fs *pflag.FlagSet) func(*compile.Options) error {
 	source := fs.String("source", "auto", "read `SECTION`: eh_frame, debug_frame, sframe, or auto: first two, else sframe")
-	dispatch := fs.String("dispatch", "tree", "look pcs up by `WAY`: tree (large files packed), or packed, for small files")
+	dispatch := fs.String("dispatch", "tree",
+		"look pcs up by `WAY`: tree (large files packed), or packed, for small files")
 	return func(opt *compile.Options) (err error) {
 		if opt.Source, err = dwarfcfa.ParseSource(*source); err != nil {
 			return fmt.Errorf("--source: %w", err)
@@ -285,7 +288,8 @@ func failFolders(paths []string, c *console) {
 
 // options returns the settings of the build.
 func (opt *buildOptions) options() builder.Options {
-	return builder.Options{Code: opt.code, Cache: opt.cache, Workers: opt.jobs, Force: opt.force, Strict: opt.strict, Unproven: opt.noVerify, Remote: opt.remote}
+	return builder.Options{Code: opt.code, Cache: opt.cache, Workers: opt.jobs, Force: opt.force, Strict: opt.strict,
+		Unproven: opt.noVerify, Remote: opt.remote}
 }
 
 // buildProgress tells the console what a build does.
@@ -297,7 +301,8 @@ type buildProgress struct {
 	details bool // what is left out is told after the build
 }
 
-// filling returns the progress of a verb that does more than fill the cache: eh_elfs that cannot be built are no failures.
+// filling returns the progress of a verb that does more than fill the cache: eh_elfs that cannot be built are no
+// failures.
 func filling(c *console, quiet bool) *buildProgress {
 	if quiet {
 		return &buildProgress{c: c, failed: silent, noted: silent}

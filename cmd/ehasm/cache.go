@@ -70,7 +70,8 @@ func cacheVerb() verb {
 		opt := &cacheOptions{}
 		fs.BoolVar(&opt.prune, "prune", false, "remove files not used for --unused, then down to --max-size")
 		unused := fs.Uint("unused", 90, "with --prune: remove files not used for `DAYS`; 0: no limit")
-		sizeFlag(fs, "max-size", "with --prune: keep at most `SIZE` bytes, such as 200M", 1, func(n uint64) { opt.limits.Bytes = int64(n) })
+		sizeFlag(fs, "max-size", "with --prune: keep at most `SIZE` bytes, such as 200M", 1,
+			func(n uint64) { opt.limits.Bytes = int64(n) })
 		only := fs.Bool("only", false, "with --prune: keep only the eh_elfs of files at the PATHs and below")
 		fs.BoolVar(&opt.system, "system", false, "the cache of all users, "+builder.SystemCache)
 		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")

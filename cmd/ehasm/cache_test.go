@@ -146,7 +146,8 @@ func TestCacheVerb(t *testing.T) {
 	assert.Contains(t, r.stdout, "removed: 1 files")
 	assert.Equal(t, made[:1], files(t, cache))
 
-	for _, args := range [][]string{{"x"}, {"--prune", "x"}, {"--prune", "--only"}, {"--only", dir}, {"--unused", "3"}, {"--max-size", "3"}, {"--prune", "--max-size", "many"}} {
+	for _, args := range [][]string{{"x"}, {"--prune", "x"}, {"--prune", "--only"}, {"--only", dir}, {"--unused", "3"},
+		{"--max-size", "3"}, {"--prune", "--max-size", "many"}} {
 		assert.Equal(t, exitUsage, ehasm(t, append([]string{"cache"}, args...)...).code, "%q", args)
 	}
 	t.Setenv("XDG_CACHE_HOME", "relative")

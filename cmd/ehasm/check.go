@@ -140,8 +140,8 @@ func (o *checkOutputs) check(paths []string) error {
 	return nil
 }
 
-// relative returns the paths below the longest folder that holds all files and is, or holds, all folders. So paths tell files of one name
-// apart, and all can be moved.
+// relative returns the paths below the longest folder that holds all files and is, or holds, all folders. So paths tell
+// files of one name apart, and all can be moved.
 func relative(paths []string) []string {
 	places, root := slices.Clone(paths), ""
 	for i, path := range paths {

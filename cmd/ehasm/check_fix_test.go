@@ -185,10 +185,13 @@ func TestCheckFixRefuses(t *testing.T) {
 	t.Chdir(dir)
 	const begin, end = ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n", ".cfi_endproc\n.size f,.-f\n"
 	for name, c := range map[string]struct{ file, text, want string }{
-		"macro":    {"f.s", ".macro two\npush %rbx\npush %rbp\nnop\npop %rbp\npop %rbx\n.endm\n" + begin + "nop\ntwo\nret\n" + end, "line"},
+		"macro": {"f.s", ".macro two\npush %rbx\npush %rbp\nnop\npop %rbp\npop %rbx\n.endm\n" + begin + "nop\ntwo\nret\n" +
+			end, "line"},
 		"one line": {"f.s", begin + "push %rbx; nop; pop %rbx\nret\n" + end, "line 5 has several instructions"},
-		"escape":   {"f.s", begin + "push %rbx\n.cfi_escape 0x2e, 0\nnop\nnop\npop %rbx\nret\n" + end, ".cfi_escape is not understood"},
-		"beside":   {"f.s", begin + "push %rbx\nnop; .cfi_adjust_cfa_offset 8\nnop\npop %rbx\nret\n" + end, "not those of the table"},
+		"escape": {"f.s", begin + "push %rbx\n.cfi_escape 0x2e, 0\nnop\nnop\npop %rbx\nret\n" + end,
+			".cfi_escape is not understood"},
+		"beside": {"f.s", begin + "push %rbx\nnop; .cfi_adjust_cfa_offset 8\nnop\npop %rbx\nret\n" + end,
+			"not those of the table"},
 		"together": {"f.s", begin + "push %rbx\n.cfi_adjust_cfa_offset 8; .cfi_rel_offset %rbx, 0\nnop\npop %rbx\nnop\nret\n" + end,
 			"directive and another statement"},
 		"ret": {"f.s", begin + "push %rbx\nnop\nnop\nret\n" + end, "returns with rsp elsewhere"},
@@ -196,7 +199,8 @@ func TestCheckFixRefuses(t *testing.T) {
 			"not those of the table"},
 		"label": {"f.s", begin + "push %rbx\n1: .cfi_def_cfa_offset 24\ntest %eax,%eax\njz 1b\npop %rbx\nret\n" + end,
 			"line 6 has more than the directive"},
-		"comment": {"f.s", begin + "push %rbx\n/* one\n two */ nop\nnop\npop %rbx\nret\n" + end, "line 7 is not the instruction at 0x11021, nop"},
+		"comment": {"f.s", begin + "push %rbx\n/* one\n two */ nop\nnop\npop %rbx\nret\n" + end,
+			"line 7 is not the instruction at 0x11021, nop"},
 		"control": {"f\n.s", begin + "push %rbx\nnop\nnop\npop %rbx\nret\n" + end, "its source is named"},
 		"other":   {"f.inc", begin + "push %rbx\nnop\nnop\npop %rbx\nret\n" + end, "no assembly"},
 	} {

@@ -96,7 +96,8 @@ func (k *checker) file(ctx context.Context, in checkInput) {
 		if named[m.Name]++; named[m.Name] > 1 {
 			id += strconv.Itoa(named[m.Name])
 		}
-		k.input(checkInput{path: in.path, name: in.path + member, id: id, title: filepath.Base(in.path) + member, r: m, size: m.Size()})
+		k.input(checkInput{path: in.path, name: in.path + member, id: id, title: filepath.Base(in.path) + member, r: m,
+			size: m.Size()})
 	}
 }
 
@@ -126,7 +127,8 @@ func (k *checker) input(in checkInput) {
 
 // withoutTables reports whether a file has nothing to check: it is of another kind or machine, or has no unwind table.
 func withoutTables(err error) bool {
-	for _, kind := range []error{dwarfcfa.ErrNotELF, dwarfcfa.ErrNotX86_64, dwarfcfa.ErrNotLoadable, dwarfcfa.ErrNoUnwindInfo, relocatable.ErrNotRelocatable} {
+	for _, kind := range []error{dwarfcfa.ErrNotELF, dwarfcfa.ErrNotX86_64, dwarfcfa.ErrNotLoadable,
+		dwarfcfa.ErrNoUnwindInfo, relocatable.ErrNotRelocatable} {
 		if errors.Is(err, kind) {
 			return true
 		}

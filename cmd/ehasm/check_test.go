@@ -109,8 +109,8 @@ func TestCheckJSON(t *testing.T) {
 	assert.Equal(t, "error", log.Runs[0].Results[0].Level)
 }
 
-// TestCheckBaselinePlaces: a finding that is mended in one file hides none of another file of its name, however the files are given; and
-// the files may be moved together.
+// TestCheckBaselinePlaces: a finding that is mended in one file hides none of another file of its name, however the
+// files are given; and the files may be moved together.
 func TestCheckBaselinePlaces(t *testing.T) {
 	testtool.Need(t, "ar")
 	wrong, err := os.ReadFile(wrongObject(t))
@@ -123,7 +123,8 @@ func TestCheckBaselinePlaces(t *testing.T) {
 	require.NoError(t, err)
 	const a, b, lib = "build/a/x.o", "build/b/x.o", "build/lib.a"
 	for name, paths := range map[string][]string{
-		"files": {a, b}, "one above": {"build/x.o", b}, "folders": {"build/a", "build/b"}, "folder": {"build"}, "both": {"build/a", b}, "library": {lib},
+		"files": {a, b}, "one above": {"build/x.o", b}, "folders": {"build/a", "build/b"}, "folder": {"build"},
+		"both": {"build/a", b}, "library": {lib},
 	} {
 		t.Run(name, func(t *testing.T) {
 			top := t.TempDir()

@@ -113,7 +113,8 @@ func (c *console) building() string { return fmt.Sprintf("compiling, %d/%d files
 
 // startReading shows a progress bar for a file of size bytes; -1: not known.
 func (c *console) startReading(size int64) {
-	c.newBar(size, reading(0), progressbar.OptionShowCount(), progressbar.OptionShowBytes(true), progressbar.OptionUseIECUnits(true))
+	c.newBar(size, reading(0), progressbar.OptionShowCount(), progressbar.OptionShowBytes(true),
+		progressbar.OptionUseIECUnits(true))
 }
 
 // reading returns the text beside the bar of script.

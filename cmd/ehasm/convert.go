@@ -59,7 +59,8 @@ func convertVerb() verb {
 		fs.Uint8Var(&opt.Version, "sframe-version", 2, "version `N` of SFrame: 1, 2 or 3")
 		address := fs.String("address", "0", "link-time address `ADDR` of the section")
 		fs.BoolVar(&opt.Attach, "attach", false, "write a copy of FILE with the section in a segment")
-		source := fs.String("source", "auto", "read `SECTION`: eh_frame, debug_frame, sframe, or auto: first two, else sframe")
+		source := fs.String("source", "auto",
+			"read `SECTION`: eh_frame, debug_frame, sframe, or auto: first two, else sframe")
 		fs.BoolVar(&opt.json, "json", false, "print the result as JSON")
 		return func(_ context.Context, paths []string, c *console) int {
 			var err error

@@ -48,7 +48,8 @@ const dumpMore = `Examples:
 
 // dumpVerb is the verb dump: a stage of the compiler as text or JSON.
 func dumpVerb() verb {
-	v := verb{name: "dump", brief: "show a stage of compiling: entries, rows, table, plan, asm", help: dumpHelp, more: dumpMore}
+	v := verb{name: "dump", brief: "show a stage of compiling: entries, rows, table, plan, asm", help: dumpHelp,
+		more: dumpMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		stage := fs.String("stage", "rows", "show `STAGE`: "+strings.Join(inspect.Stages(), ", "))
 		pc := fs.String("pc", "", "show only the part for link-time address `ADDR`, such as 0x4010")
@@ -63,7 +64,8 @@ func dumpVerb() verb {
 				return v.misuse(c, fmt.Errorf("want one file, got %d", len(paths)))
 			}
 			if !slices.Contains(inspect.Stages(), opt.Stage) {
-				return v.misuse(c, fmt.Errorf("--stage: unknown stage %q: want %s", opt.Stage, strings.Join(inspect.Stages(), ", ")))
+				return v.misuse(c, fmt.Errorf("--stage: unknown stage %q: want %s", opt.Stage,
+					strings.Join(inspect.Stages(), ", ")))
 			}
 			if err := tables(&opt.Code); err != nil {
 				return v.misuse(c, err)

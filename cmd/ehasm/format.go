@@ -33,7 +33,8 @@ func newFormatFlags(fs *pflag.FlagSet) *formatFlags {
 	g := &f.settings.Graph
 	fs.StringVar(&g.Title, "title", "", "`TEXT` above the flame graph, instead of the command (svg)")
 	fs.IntVar(&g.Width, "width", 0, "a flame graph `N` pixels wide, instead of as wide as the window (svg)")
-	fs.IntVar(&f.maxSize, "max-size", flamegraph.DefaultBytes>>20, "draw the widest boxes that fit into about `N` MB (svg)")
+	fs.IntVar(&f.maxSize, "max-size", flamegraph.DefaultBytes>>20,
+		"draw the widest boxes that fit into about `N` MB (svg)")
 	fs.BoolVar(&g.Inverted, "inverted", false, "an icicle graph: boxes hang below their callers (svg)")
 	fs.BoolVar(&g.Reversed, "reversed", false, "stacks begin with the innermost frame, to show its callers (svg)")
 	return f

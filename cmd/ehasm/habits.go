@@ -48,19 +48,26 @@ func habits() []habit {
 		{"record", "all-cpus", "want -a"}, {"record", "G", "want -a --cgroup FOLDER"}, {"record", "m", "want --ring SIZE"},
 		{"record", "mmap-pages", "want --ring SIZE"}, {"record", "r", "want -F N"}, {"record", "rate", "want -F N"},
 		{"record", "freq", "want -F N"}, {"record", "z", "profiles are compressed: leave it out"},
-		{"record", "symfs", "record reads the files that run: leave it out"}, {"record", "no-inline", "inlined functions are not shown without --inline: leave it out"},
-		{"record", "b", "branches are not recorded"}, {"record", "preload", noTimers}, {"record", "u", "want -p PID, several: 12,34"},
+		{"record", "symfs", "record reads the files that run: leave it out"},
+		{"record", "no-inline", "inlined functions are not shown without --inline: leave it out"},
+		{"record", "b", "branches are not recorded"}, {"record", "preload", noTimers},
+		{"record", "u", "want -p PID, several: 12,34"},
 		{"record", "top", "a verb now: 'ehasm top', with -p PID, -a or a command"},
 		{"record", "alloc", "a verb now: 'ehasm heap COMMAND', with --total for --alloc=total"},
-		{"record", "alloc-period", "want 'ehasm heap --period SIZE COMMAND'"}, {"record", "with", "want 'ehasm heap --with PATH COMMAND'"},
+		{"record", "alloc-period", "want 'ehasm heap --period SIZE COMMAND'"},
+		{"record", "with", "want 'ehasm heap --with PATH COMMAND'"},
 		{"record", "every", agent}, {"record", "flight", agent}, {"record", "dump", agent}, {"record", "push", agent},
-		{"record", "push-as", agent}, {"record", "push-name", agent}, {"record", "push-label", agent}, {"record", "push-header", agent},
+		{"record", "push-as", agent}, {"record", "push-name", agent}, {"record", "push-label", agent},
+		{"record", "push-header", agent},
 		{"record", "refill", "stacks longer than a copy are completed where that is possible: leave it out"},
 		{"record", "faults", "want -e page-faults"}, {"record", "realtime", agent},
 		{"record", "source", "script has it: record unwinds by .eh_frame, else .debug_frame, .sframe or the code"},
-		{"script", "F", asPerf}, {"script", "fields", asPerf}, {"script", "G", asPerf}, {"script", "header", asPerf}, {"script", "comms", "want --comm NAME"},
-		{"script", "f", "there is nothing to force: leave it out"}, {"script", "force", "there is nothing to force: leave it out"},
-		{"script", "no-inline", "inlined functions are not shown without --inline: leave it out"}, {"script", "g", "the recording says how its stacks were taken: leave it out"},
+		{"script", "F", asPerf}, {"script", "fields", asPerf}, {"script", "G", asPerf}, {"script", "header", asPerf},
+		{"script", "comms", "want --comm NAME"},
+		{"script", "f", "there is nothing to force: leave it out"},
+		{"script", "force", "there is nothing to force: leave it out"},
+		{"script", "no-inline", "inlined functions are not shown without --inline: leave it out"},
+		{"script", "g", "the recording says how its stacks were taken: leave it out"},
 		{"script", "call-graph", "the recording says how its stacks were taken: leave it out"},
 	}
 }
@@ -162,13 +169,14 @@ func sizeFlag(fs *pflag.FlagSet, name, usage string, least uint64, set func(byte
 
 // synthFlag declares --synth of the verbs that unwind samples.
 func synthFlag(fs *pflag.FlagSet, off *bool) {
-	fs.Func("synth", "make rows from code, `MODE`: missing, for code without rows; off (default missing)", func(text string) error {
-		if text != "missing" && text != "off" {
-			return fmt.Errorf("%q: want missing or off", text)
-		}
-		*off = text == "off"
-		return nil
-	})
+	fs.Func("synth", "make rows from code, `MODE`: missing, for code without rows; off (default missing)",
+		func(text string) error {
+			if text != "missing" && text != "off" {
+				return fmt.Errorf("%q: want missing or off", text)
+			}
+			*off = text == "off"
+			return nil
+		})
 }
 
 // flagGroup is a heading of --help with the names of its flags.
@@ -220,7 +228,8 @@ func recordGroups() []flagGroup {
 		{"Flags", []string{"output", "pid", "all", "frequency", "duration", "event"}},
 		{"Which processes", []string{"name", "unit", "container", "cgroup"}},
 		{"What is counted", []string{"count", "filter", "off-cpu"}},
-		{"What is written", []string{"format", "inline", "lines", "signatures", "no-demangle", "labels", "raw", "stats", "quiet"}},
+		{"What is written", []string{"format", "inline", "lines", "signatures", "no-demangle", "labels", "raw", "stats",
+			"quiet"}},
 		walkGroup(),
 		copyGroup(),
 	}
@@ -233,5 +242,6 @@ func walkGroup(more ...string) flagGroup {
 
 // copyGroup is the heading of those that only copies need.
 func copyGroup() flagGroup {
-	return flagGroup{"How copies of stacks are unwound, where the kernel does not", []string{"stack-copy", "frame-pointers"}}
+	return flagGroup{"How copies of stacks are unwound, where the kernel does not",
+		[]string{"stack-copy", "frame-pointers"}}
 }

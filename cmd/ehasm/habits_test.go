@@ -125,7 +125,8 @@ func TestRecordGroups(t *testing.T) {
 }
 
 func TestSeconds(t *testing.T) {
-	for text, want := range map[string]time.Duration{"5": 5 * time.Second, "0.5": time.Second / 2, "2m": 2 * time.Minute, "30s": 30 * time.Second} {
+	for text, want := range map[string]time.Duration{"5": 5 * time.Second, "0.5": time.Second / 2, "2m": 2 * time.Minute,
+		"30s": 30 * time.Second} {
 		var s seconds
 		require.NoError(t, s.Set(text))
 		assert.Equal(t, want, time.Duration(s))

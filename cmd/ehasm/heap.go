@@ -38,7 +38,8 @@ func heapVerb() verb {
 		opt := newRecordOptions(v, fs)
 		total := fs.Bool("total", false, ".svg and .folded: all that was allocated, not what is live")
 		opt.Inside.Period = defaultAllocPeriod
-		sizeFlag(fs, "period", "sample an allocation each `SIZE` of bytes, on average (default 512K)", 1, func(n uint64) { opt.Inside.Period = n })
+		sizeFlag(fs, "period", "sample an allocation each `SIZE` of bytes, on average (default 512K)", 1,
+			func(n uint64) { opt.Inside.Period = n })
 		fs.StringArrayVar(&opt.Inside.With, "with", nil, "build an eh_elf for this `PATH`, too; may be repeated")
 		fs.VarP((*seconds)(&opt.Run.Limit), "duration", "d", "end the recording after this `TIME`: 5 (seconds), 10m")
 		opt.outputFlags()

@@ -116,7 +116,8 @@ type verb struct {
 // verbs returns all verbs in the order of the help. It builds them anew, so that no flag keeps a
 // value between two calls.
 func verbs() []verb {
-	return []verb{recordVerb(), topVerb(), heapVerb(), agentVerb(), scriptVerb(), stackVerb(), preloadVerb(), buildVerb(), cacheVerb(), proveVerb(), checkVerb(),
+	return []verb{recordVerb(), topVerb(), heapVerb(), agentVerb(), scriptVerb(), stackVerb(), preloadVerb(), buildVerb(),
+		cacheVerb(), proveVerb(), checkVerb(),
 		synthVerb(), convertVerb(), dumpVerb(), infoVerb(), completionVerb(), manVerb(), versionVerb()}
 }
 

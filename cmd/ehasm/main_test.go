@@ -145,7 +145,8 @@ func TestUsage(t *testing.T) {
 		{"build", "--pid", "0"}, {"build", "--source=stabs", "x"}, {"build", "--dispatch=hash", "x"},
 		{"build", "-q", "-v", "x"},
 		{"build", "-o", "", "x"}, {"build", "--system", "--root", "", "x"}, {"dump", "--pc", "", "x"},
-		{"build", "--root", "r", "x"}, {"build", "--system", "--root", "r", "--vdso"}, {"build", "--system", "--root", "r", "--pid", "1"},
+		{"build", "--root", "r", "x"}, {"build", "--system", "--root", "r", "--vdso"},
+		{"build", "--system", "--root", "r", "--pid", "1"},
 		{"dump"}, {"dump", "a", "b"}, {"dump", "--stage=tea", "x"}, {"dump", "--pc", "main", "x"},
 		{"dump", "--source=stabs", "x"},
 		{"info"}, {"version", "x"}, {"help", "frobnicate"},
@@ -204,7 +205,8 @@ func TestHelpWidth(t *testing.T) {
 
 // TestNearest: a mistyped verb is answered with the one that was meant.
 func TestNearest(t *testing.T) {
-	for name, want := range map[string]string{"biuld": "build", "recrod": "record", "scr": "script", "prov": "prove", "chekc": "check",
+	for name, want := range map[string]string{"biuld": "build", "recrod": "record", "scr": "script", "prov": "prove",
+		"chekc":   "check",
 		"versoin": "version", "p": "", "frobnicate": "", "": "", "dumpp": "dump", "halp": ""} {
 		if want != "" {
 			want = fmt.Sprintf("; did you mean %q?", want)

@@ -33,7 +33,8 @@ func manVerb() verb {
 	v.flags = func(*pflag.FlagSet) func(context.Context, []string, *console) int {
 		return func(_ context.Context, args []string, c *console) int {
 			command := describeCommand()
-			command.Verbs = append(command.Verbs, manual.Verb{Name: "perf", Brief: perfBrief, Help: perfHelp, Flags: pflag.NewFlagSet("", pflag.ContinueOnError)})
+			command.Verbs = append(command.Verbs, manual.Verb{Name: "perf", Brief: perfBrief, Help: perfHelp,
+				Flags: pflag.NewFlagSet("", pflag.ContinueOnError)})
 			switch len(args) {
 			case 0:
 				fmt.Fprint(c.out, command.Page())

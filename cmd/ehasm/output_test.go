@@ -122,14 +122,17 @@ func TestPrivateObject(t *testing.T) {
 	object := filepath.Join(dir, "private")
 	b, err := os.ReadFile("/bin/true")
 	require.NoError(t, err)
-	for object, want := range map[string][2]fs.FileMode{filepath.Join(dir, "private"): {0o600, 0o700}, filepath.Join(dir, "shared"): {0o640, 0o750}} {
+	for object, want := range map[string][2]fs.FileMode{filepath.Join(dir, "private"): {0o600, 0o700},
+		filepath.Join(dir, "shared"): {0o640, 0o750}} {
 		require.NoError(t, os.WriteFile(object, b, want[1]))
-		for _, args := range [][]string{{"build", object}, {"convert", object, "-o", object + ".sframe"}, {"synth", "--synth=all", object, "-o", object + ".debug"},
+		for _, args := range [][]string{{"build", object}, {"convert", object, "-o", object + ".sframe"},
+			{"synth", "--synth=all", object, "-o", object + ".debug"},
 			{"convert", "--attach", object, "-o", object + ".attached"}} {
 			r := ehasm(t, args...)
 			require.Equal(t, exitDone, r.code, "%v %s", args, r.stderr)
 		}
-		for suffix, mode := range map[string]fs.FileMode{".eh_elf.so": want[0], ".sframe": want[0], ".debug": want[0], ".attached": want[1]} {
+		for suffix, mode := range map[string]fs.FileMode{".eh_elf.so": want[0], ".sframe": want[0], ".debug": want[0],
+			".attached": want[1]} {
 			st, err := os.Stat(object + suffix)
 			require.NoError(t, err)
 			assert.Equal(t, mode, st.Mode(), object+suffix)

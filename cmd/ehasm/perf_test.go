@@ -101,9 +101,11 @@ func TestPerfScript(t *testing.T) {
 			}
 		}
 	}
-	perfIn(t, dir, "record", "-q", "-F", "499", "-o", "group.data", "-e", "{cpu-clock:u,task-clock:u}:S", "-g", "./c.data.prog")
+	perfIn(t, dir, "record", "-q", "-F", "499", "-o", "group.data", "-e", "{cpu-clock:u,task-clock:u}:S", "-g",
+		"./c.data.prog")
 	perfIn(t, dir, "record", "-q", "-c", "3", "-o", "count.data", "-e", "page-faults:u", "./c.data.prog")
-	for _, flags := range []string{"flat.data -F comm,cpu", "flat.data -F ip,brstack", "flat.data -D", "group.data", // perf itself does or refuses it
+	// perf itself does or refuses it
+	for _, flags := range []string{"flat.data -F comm,cpu", "flat.data -F ip,brstack", "flat.data -D", "group.data",
 		"count.data -F comm,event,period,ip"} {
 		args := append([]string{"script", "-i"}, strings.Fields(flags)...)
 		cmd := exec.Command("perf", args...)

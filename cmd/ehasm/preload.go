@@ -98,14 +98,16 @@ type preloadOptions struct {
 
 // preloadVerb is the verb preload. Flags end at the command's name.
 func preloadVerb() verb {
-	v := verb{name: "preload", brief: "run a program with libehunwind in place of its unwinder", help: preloadHelp, more: preloadMore, command: true}
+	v := verb{name: "preload", brief: "run a program with libehunwind in place of its unwinder", help: preloadHelp,
+		more: preloadMore, command: true}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &preloadOptions{}
 		fs.StringVar(&opt.library, "library", "", "preload `FILE`")
 		fs.StringArrayVar(&opt.with, "with", nil, "also build for `PATH`, a file or folder; may be repeated")
 		declareJobs(fs, &opt.jobs, "compile `N` files at a time")
 		fs.BoolVar(&opt.code.NoExceptions, "no-exceptions", false, "leave C++ exceptions to the system's libgcc")
-		fs.BoolVar(&opt.system, "system", false, "do not run COMMAND: fill the cache of all users, print a drop-in for its systemd unit")
+		fs.BoolVar(&opt.system, "system", false,
+			"do not run COMMAND: fill the cache of all users, print a drop-in for its systemd unit")
 		tables := declareTables(fs)
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "do not report objects whose eh_elf cannot be made, and nothing at exit")
 		return func(ctx context.Context, args []string, c *console) int {
@@ -159,7 +161,8 @@ func runPreload(ctx context.Context, command []string, opt *preloadOptions, c *c
 	if opt.system {
 		return printDropIn(ctx, slices.Concat(launched, programs), libraries, opt, c)
 	}
-	if !builder.FillForPrograms(ctx, slices.Concat(programs, launched, opt.with), libraries, true, builder.Options{Code: opt.code, Workers: opt.jobs}, filling(c, opt.quiet)) {
+	if !builder.FillForPrograms(ctx, slices.Concat(programs, launched, opt.with), libraries, true,
+		builder.Options{Code: opt.code, Workers: opt.jobs}, filling(c, opt.quiet)) {
 		return host.InterruptStatus(ctx)
 	}
 	// From here on, signals end the process again.

@@ -14,8 +14,8 @@ import (
 	"github.com/ehasm/ehasm/internal/files/preload"
 )
 
-// printDropIn makes the eh_elfs of a service's programs in the system's cache, and prints the drop-in with which systemd
-// preloads the libraries. The last of programs is the service's.
+// printDropIn makes the eh_elfs of a service's programs in the system's cache, and prints the drop-in with which
+// systemd preloads the libraries. The last of programs is the service's.
 func printDropIn(ctx context.Context, programs, libraries []string, opt *preloadOptions, c *console) int {
 	if err := builder.MakeCache(builder.SystemCache); err != nil {
 		c.fail(builder.SystemCache, err)

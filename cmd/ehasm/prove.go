@@ -32,7 +32,8 @@ Examples:
 
 // proveVerb is the verb prove: files, or all below a folder, each against its object.
 func proveVerb() verb {
-	v := verb{name: "prove", brief: "prove eh_elfs against the unwind tables of their objects", help: proveHelp, more: proveMore}
+	v := verb{name: "prove", brief: "prove eh_elfs against the unwind tables of their objects", help: proveHelp,
+		more: proveMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		object := fs.String("object", "", "the `FILE` that the eh_elf was made from")
 		all := fs.String("all", "", "prove every *.eh_elf.so in folder `DIR` and below")

@@ -128,7 +128,8 @@ func newRecordOptions(v verb, fs *pflag.FlagSet) *recordOptions {
 }
 
 func recordVerb() verb {
-	v := verb{name: "record", brief: "profile a program, or the system, while it runs", help: recordHelp, more: recordMore, command: true, groups: recordGroups()}
+	v := verb{name: "record", brief: "profile a program, or the system, while it runs", help: recordHelp, more: recordMore,
+		command: true, groups: recordGroups()}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := newRecordOptions(v, fs)
 		opt.outputFlags()
@@ -147,7 +148,8 @@ func recordVerb() verb {
 // outputFlags declares where the profile goes.
 func (opt *recordOptions) outputFlags() {
 	fs := opt.given.fs
-	fs.StringVarP(&opt.Output.Path, "output", "o", defaultOutput, "write to this `FILE`; its name chooses the format; -: text")
+	fs.StringVarP(&opt.Output.Path, "output", "o", defaultOutput,
+		"write to this `FILE`; its name chooses the format; -: text")
 	opt.given.format = fs.String("format", "", "`FORMAT`, whatever the output's name: "+formatNames(recordFormats()...))
 	fs.StringVar(&opt.Output.Stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
 	fs.BoolVarP(&opt.Run.Quiet, "quiet", "q", false, "write no summary")
@@ -169,8 +171,10 @@ func (opt *recordOptions) targetFlags(do string) {
 func (opt *recordOptions) eventFlags() {
 	fs := opt.given.fs
 	fs.VarP((*frequency)(&opt.Sampling.Frequency), "frequency", "F", "`N` samples a second of each running CPU, or max")
-	fs.VarP(&opt.Sampling.Events, "event", "e", "sample at this `EVENT`: cycles, cpu-clock, page-faults ...; or several: a,b")
-	fs.Var(recorder.Filter{Events: &opt.Sampling.Events}, "filter", "of the tracepoints before, only those that fulfil `EXPR`")
+	fs.VarP(&opt.Sampling.Events, "event", "e",
+		"sample at this `EVENT`: cycles, cpu-clock, page-faults ...; or several: a,b")
+	fs.Var(recorder.Filter{Events: &opt.Sampling.Events}, "filter",
+		"of the tracepoints before, only those that fulfil `EXPR`")
 	fs.Uint64VarP(&opt.Sampling.Period, "count", "c", 0, "take a sample every `N` events, instead of -F N a second")
 }
 
@@ -186,10 +190,12 @@ func (opt *recordOptions) nameFlags() {
 // walkFlags declares how stacks are found.
 func (opt *recordOptions) walkFlags() {
 	fs, s := opt.given.fs, &opt.Sampling
-	sizeFlag(fs, "stack-copy", "copy `SIZE` of each stack (default 16K, 64000 where that is too little)", 0, func(n uint64) { s.Copy = int(n) })
+	sizeFlag(fs, "stack-copy", "copy `SIZE` of each stack (default 16K, 64000 where that is too little)", 0,
+		func(n uint64) { s.Copy = int(n) })
 	opt.given.unwind = fs.String("unwind", "auto", "`WHERE` stacks are unwound: in the kernel, in a copy, or auto")
 	fs.IntVar(&s.MaxStack, "max-stack", defaultRecordMax, "at most `N` frames of user code per stack")
-	sizeFlag(fs, "ring", "memory of `SIZE` for a CPU's samples (default 16M, with many CPUs 8M)", 1, func(n uint64) { s.Ring = int(n) })
+	sizeFlag(fs, "ring", "memory of `SIZE` for a CPU's samples (default 16M, with many CPUs 8M)", 1,
+		func(n uint64) { s.Ring = int(n) })
 	opt.given.pointers = fs.String("frame-pointers", "always", "`WHEN` to guess by rbp: always, gaps, never")
 	synthFlag(fs, &s.TablesOnly)
 	fs.BoolVar(&opt.Run.Cache, "cache", true, "when done, keep new eh_elfs in the cache")

@@ -35,7 +35,8 @@ func TestStrippedNames(t *testing.T) {
 	source, program := filepath.Join(dir, "a.c"), filepath.Join(dir, "bare")
 	require.NoError(t, os.WriteFile(source, []byte(bareProgram), 0o666))
 	for _, args := range [][]string{
-		{"gcc", "-O1", "-fno-optimize-sibling-calls", "-Wl,--build-id=0xabcdef", "-o", program + ".full", source}, {"strip", "-o", program, program + ".full"},
+		{"gcc", "-O1", "-fno-optimize-sibling-calls", "-Wl,--build-id=0xabcdef", "-o", program + ".full", source},
+		{"strip", "-o", program, program + ".full"},
 	} {
 		out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 		require.NoError(t, err, "%s", out)
@@ -130,7 +131,8 @@ func buildGo(t *testing.T, dir, source, ldflags string) {
 func TestStrippedGo(t *testing.T) {
 	dir := t.TempDir()
 	buildGo(t, dir, goProgram, "-s -w")
-	cmd := exec.Command(goBuild(t), "record", "--frame-pointers=never", "--stats", "s.json", "-o", "p.folded", filepath.Join(dir, "program"))
+	cmd := exec.Command(goBuild(t), "record", "--frame-pointers=never", "--stats", "s.json", "-o", "p.folded",
+		filepath.Join(dir, "program"))
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "XDG_CACHE_HOME="+dir)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)

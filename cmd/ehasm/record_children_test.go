@@ -51,7 +51,8 @@ int main(void) {
 	}()
 	waitForFile(t, filepath.Join(dir, "ready"))
 	r := recordIn(t, dir, "-p", strconv.Itoa(master.Process.Pid), "--duration", "1s", "-o", "p.folded")
-	assert.Contains(t, r.stderr, fmt.Sprintf("process %d and children: recording for 1s; ^C ends it\n", master.Process.Pid))
+	assert.Contains(t, r.stderr, fmt.Sprintf("process %d and children: recording for 1s; ^C ends it\n",
+		master.Process.Pid))
 	assert.Zero(t, r.code, r.stderr)
 	b, err := os.ReadFile(filepath.Join(dir, "p.folded"))
 	require.NoError(t, err)

@@ -37,11 +37,14 @@ func TestRecordEvents(t *testing.T) {
 	if os.Geteuid() != 0 {
 		pages = 100 // what an ordinary user may lock has room for these samples, however late they are read
 	}
-	out, err := exec.Command("gcc", "-O1", fmt.Sprintf("-DPAGES=%d", pages), "-o", filepath.Join(dir, "touch"), filepath.Join(dir, "touch.c")).CombinedOutput()
+	out, err := exec.Command("gcc", "-O1", fmt.Sprintf("-DPAGES=%d", pages), "-o", filepath.Join(dir, "touch"),
+		filepath.Join(dir, "touch.c")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	// Copies of 256 bytes: 6000 samples have room in the ring, however late they are read.
-	for _, flags := range [][]string{{"-e", "page-faults,minor-faults"}, {"-e", "page-faults", "-e", "minor-faults", "-c", "10"}} {
-		r := recordIn(t, dir, append(append([]string{"-q", "-o", "p.pb.gz", "--raw", "raw.data", "--stack-copy", "256"}, flags...), "./touch")...)
+	for _, flags := range [][]string{{"-e", "page-faults,minor-faults"}, {"-e", "page-faults", "-e", "minor-faults", "-c",
+		"10"}} {
+		r := recordIn(t, dir, append(append([]string{"-q", "-o", "p.pb.gz", "--raw", "raw.data", "--stack-copy", "256"},
+			flags...), "./touch")...)
 		require.Zero(t, r.code, r.stderr)
 		p := readPprof(t, filepath.Join(dir, "p.pb.gz"))
 		var types []string
@@ -78,13 +81,14 @@ func TestRecordEvents(t *testing.T) {
 		"-c 0: want at least 1":                                    {"-c", "0", "true"},
 		"page-faults is named twice":                               {"-e", "page-faults,page-faults", "true"},
 		"use 'perf record --call-graph dwarf -e sched:*', and":     {"-e", "sched:*", "true"},
-		"--filter goes with tracepoints, not with page-faults":     {"-e", "cpu-clock", "-e", "page-faults", "--filter", "a == 1", "true"},
-		"must follow the -e SYSTEM:TRACEPOINT that it is for":      {"--filter", "a == 1", "-e", "cpu-clock", "true"},
-		`unknown event "cyclse"; did you mean cycles?`:             {"-e", "cyclse", "true"},
-		"no function nothing":                                      {"-e", "uprobe:/proc/self/exe:nothing", "true"},
-		"the format svg holds one event":                           {"-e", "page-faults,cpu-clock", "-o", "p.svg", "true"},
-		"off-cpu excludes other events and -c":                     {"-e", "off-cpu,cpu-clock", "true"},
-		"257 events: not possible: want at most 256":               {"-e", manyEvents(257), "true"},
+		"--filter goes with tracepoints, not with page-faults": {"-e", "cpu-clock", "-e", "page-faults", "--filter",
+			"a == 1", "true"},
+		"must follow the -e SYSTEM:TRACEPOINT that it is for": {"--filter", "a == 1", "-e", "cpu-clock", "true"},
+		`unknown event "cyclse"; did you mean cycles?`:        {"-e", "cyclse", "true"},
+		"no function nothing":                                 {"-e", "uprobe:/proc/self/exe:nothing", "true"},
+		"the format svg holds one event":                      {"-e", "page-faults,cpu-clock", "-o", "p.svg", "true"},
+		"off-cpu excludes other events and -c":                {"-e", "off-cpu,cpu-clock", "true"},
+		"257 events: not possible: want at most 256":          {"-e", manyEvents(257), "true"},
 	} {
 		r := recordIn(t, dir, args...)
 		assert.Equal(t, 2, r.code)

@@ -76,7 +76,8 @@ func TestRecordChains(t *testing.T) {
 	assert.Contains(t, want.stdout, " main+")
 	assert.Contains(t, want.stdout, "page-faults: ")
 	assert.Equal(t, framesOf(want.stdout),
-		framesOf(perfIn(t, dir, "script", "--no-inline", "--max-stack", "1024", "--comms", "measured", "-F", "ip,sym", "-i", file)))
+		framesOf(perfIn(t, dir, "script", "--no-inline", "--max-stack", "1024", "--comms", "measured", "-F", "ip,sym", "-i",
+			file)))
 	assert.Contains(t, perfIn(t, dir, "report", "--stdio", "--no-inline", "-i", file), " touch")
 }
 

@@ -31,7 +31,8 @@ int main(void) { big(); return 0; }
 `), 0o666))
 	out, err := exec.Command("gcc", "-O1", "-o", program, source).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	r := recordIn(t, dir, "--unwind=copy", "-o", "p.folded", "--stats", "stats.json", "sh", "-c", strings.Repeat(program+"; ", 6))
+	r := recordIn(t, dir, "--unwind=copy", "-o", "p.folded", "--stats", "stats.json", "sh", "-c",
+		strings.Repeat(program+"; ", 6))
 	require.Zero(t, r.code, r.stderr)
 	b, err := os.ReadFile(filepath.Join(dir, "stats.json"))
 	require.NoError(t, err)

@@ -20,7 +20,8 @@ import (
 // TestRecordLabels: samples say which process, program and machine they are of.
 func TestRecordLabels(t *testing.T) {
 	dir := t.TempDir()
-	r := recordIn(t, dir, "-q", "-o", "p.pb.gz", "--labels", "comm,pid,tid,executable,build-id,cgroup,host,cpu", "sh", "-c", busy+"sh -c '"+busy+"'; :")
+	r := recordIn(t, dir, "-q", "-o", "p.pb.gz", "--labels", "comm,pid,tid,executable,build-id,cgroup,host,cpu", "sh",
+		"-c", busy+"sh -c '"+busy+"'; :")
 	require.Zero(t, r.code, r.stderr)
 	shell, err := exec.LookPath("sh")
 	require.NoError(t, err)

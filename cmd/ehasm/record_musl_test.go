@@ -51,9 +51,11 @@ func TestMusl(t *testing.T) {
 	for name, flags := range map[string][]string{"dynamic": nil, "static": {"-static"}, "stripped": {"-static", "-s"}} {
 		t.Run(name, func(t *testing.T) {
 			program := filepath.Join(dir, name)
-			out, err := exec.Command("musl-gcc", append(flags, "-O1", "-o", program, filepath.Join(dir, "a.c"))...).CombinedOutput()
+			out, err := exec.Command("musl-gcc",
+				append(flags, "-O1", "-o", program, filepath.Join(dir, "a.c"))...).CombinedOutput()
 			require.NoError(t, err, "%s", out)
-			cmd := exec.Command(goBuild(t), "record", "--frame-pointers=never", "--stats", program+".json", "-o", program+".folded", program)
+			cmd := exec.Command(goBuild(t), "record", "--frame-pointers=never", "--stats", program+".json", "-o",
+				program+".folded", program)
 			cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir())
 			out, err = cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)
@@ -64,14 +66,15 @@ func TestMusl(t *testing.T) {
 			require.NoError(t, err)
 			if name != "stripped" {
 				assert.Contains(t, string(folded), ";main;work;f")
-				assert.Greater(t, strings.Count(string(folded), ";work;f"), strings.Count(string(folded), ";main;work;f"), "the thread's, too")
+				assert.Greater(t, strings.Count(string(folded), ";work;f"), strings.Count(string(folded), ";main;work;f"),
+					"the thread's, too")
 			}
 		})
 	}
 }
 
-// TestMuslBriefly: a program of 0.2 s that is in libc nearly all the time has whole stacks, since rows are made from libc's code
-// at once; with --synth=off there are none.
+// TestMuslBriefly: a program of 0.2 s that is in libc nearly all the time has whole stacks, since rows are made from
+// libc's code at once; with --synth=off there are none.
 func TestMuslBriefly(t *testing.T) {
 	testtool.Need(t, "musl-gcc")
 	dir := t.TempDir()
@@ -84,7 +87,8 @@ int main(void) { while (clock() < CLOCKS_PER_SEC / 5) n++; return 0; }
 	out, err := exec.Command("musl-gcc", "-O1", "-o", program, filepath.Join(dir, "a.c")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	whole := func(verb string, args ...string) (percent float64) {
-		cmd := exec.Command(goBuild(t), append([]string{verb, "--frame-pointers=never", "--stats", "s.json", "-o", "p.folded"}, args...)...)
+		cmd := exec.Command(goBuild(t),
+			append([]string{verb, "--frame-pointers=never", "--stats", "s.json", "-o", "p.folded"}, args...)...)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir())
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)

@@ -120,11 +120,13 @@ func TestProcessNames(t *testing.T) {
 	testtool.Need(t, "gcc")
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "server.c"), []byte(workerProgram), 0o666))
-	out, err := exec.Command("gcc", "-O1", "-pthread", "-o", filepath.Join(dir, "server"), filepath.Join(dir, "server.c")).CombinedOutput()
+	out, err := exec.Command("gcc", "-O1", "-pthread", "-o", filepath.Join(dir, "server"),
+		filepath.Join(dir, "server.c")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	r := recordIn(t, dir, "-q", "-F", "199", "-o", "p.json.gz", "--raw", "p.data", "./server")
 	require.Zero(t, r.code, r.stderr)
-	r = ehasm(t, "script", "-q", "--cache=false", "-i", filepath.Join(dir, "p.data"), "-o", filepath.Join(dir, "s.json.gz"))
+	r = ehasm(t, "script", "-q", "--cache=false", "-i", filepath.Join(dir, "p.data"), "-o",
+		filepath.Join(dir, "s.json.gz"))
 	require.Zero(t, r.code, r.stderr)
 	for _, name := range []string{"p.json.gz", "s.json.gz"} {
 		file, err := os.Open(filepath.Join(dir, name))

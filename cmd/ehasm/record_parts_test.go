@@ -247,7 +247,8 @@ func TestRecordPushUTF8(t *testing.T) {
 	require.NoError(t, os.Symlink("/bin/sh", program))
 	for _, as := range []string{"otlp", "pyroscope"} {
 		bodies = nil
-		r := agentIn(t, dir, "--push", server.URL, "--push-as", as, "--push-label", "zone=\xfe", "--every", "1s", program, "-c", busy)
+		r := agentIn(t, dir, "--push", server.URL, "--push-as", as, "--push-label", "zone=\xfe", "--every", "1s", program,
+			"-c", busy)
 		require.Equal(t, exitDone, r.code, r.stderr)
 		require.NotEmpty(t, bodies)
 		for _, b := range bodies {

@@ -32,7 +32,8 @@ func TestRecordSelection(t *testing.T) {
 	assert.Contains(t, string(b), "ehsel-one;")
 	assert.Contains(t, string(b), "ehsel-two;")
 	assert.NotContains(t, string(b), "other-one;")
-	for _, args := range [][]string{{"--name", "^ehsel-none$"}, {"--unit", "ehsel-none.service"}, {"--container", "0123456789ab"}} {
+	for _, args := range [][]string{{"--name", "^ehsel-none$"}, {"--unit", "ehsel-none.service"},
+		{"--container", "0123456789ab"}} {
 		r = recordIn(t, dir, append(args, "-o", "q.folded")...)
 		assert.Equal(t, exitFailed, r.code)
 		assert.Contains(t, r.stderr, args[0]+" "+args[1]+": no process that runs now")

@@ -70,7 +70,8 @@ func TestRecordTopNoTerminal(t *testing.T) {
 		string(out))
 	assert.Empty(t, files(t, dir))
 
-	for _, args := range [][]string{{"--every", "1s", "-o", "d"}, {"--flight", "1m"}, {"-e", "off-cpu"}, {"-e", "page-faults,cpu-clock"}, {"--raw", "x"},
+	for _, args := range [][]string{{"--every", "1s", "-o", "d"}, {"--flight", "1m"}, {"-e", "off-cpu"},
+		{"-e", "page-faults,cpu-clock"}, {"--raw", "x"},
 		{"-o", "-"}} {
 		r := ehasm(t, append(append([]string{"top"}, args...), "--", "true")...)
 		assert.Equal(t, exitUsage, r.code, args)

@@ -141,7 +141,8 @@ func scriptVerb() verb {
 		fs.BoolVar(&opt.Names.Mangled, "no-demangle", false, "do not demangle names")
 		fs.BoolVar(&opt.Names.Inline, "inline", false, "show inlined functions as frames")
 		fs.BoolVar(&opt.Names.Signatures, "signatures", false, "show functions with their parameters, if types are known")
-		fs.StringVar(&opt.Names.Kallsyms, "kallsyms", "/proc/kallsyms", "take kernel functions' names from `FILE`, not perf's copy")
+		fs.StringVar(&opt.Names.Kallsyms, "kallsyms", "/proc/kallsyms",
+			"take kernel functions' names from `FILE`, not perf's copy")
 		source := fs.String("source", "auto", "unwind by `SECTION`: eh_frame, debug_frame, sframe or auto, as in build")
 		synthFlag(fs, &opt.tablesOnly)
 		fs.BoolVar(&opt.cache, "cache", true, "when done, keep new eh_elfs in the cache")
@@ -189,7 +190,8 @@ func scriptVerb() verb {
 				return v.misuse(c, err)
 			}
 			// An output must not replace a recording that is being read.
-			if err := output.Distinct(append(recordingParts(opt.input), recordingParts(opt.before)...), opt.output, opt.stats); err != nil {
+			if err := output.Distinct(append(recordingParts(opt.input), recordingParts(opt.before)...), opt.output,
+				opt.stats); err != nil {
 				return v.misuse(c, err)
 			}
 			// What a flag names must be there. A wrong --symfs would otherwise show only as missing
@@ -360,7 +362,8 @@ func (opt *scriptOptions) prepare(ctx, compiling context.Context, made *ondemand
 	}
 }
 
-// recorded returns when the recording at path ended, as far as files of this machine must be older; zero: that is not known.
+// recorded returns when the recording at path ended, as far as files of this machine must be older; zero: that is not
+// known.
 func (opt *scriptOptions) recorded(path string) time.Time {
 	st, err := os.Stat(path)
 	if err != nil || !st.Mode().IsRegular() || opt.Objects.Symfs != "" {

@@ -24,7 +24,8 @@ func TestScriptDebuginfod(t *testing.T) {
 	server, symfs := t.TempDir(), t.TempDir()
 	src, full := filepath.Join(server, "x.c"), filepath.Join(server, "full")
 	require.NoError(t, os.WriteFile(src,
-		[]byte("static int hidden(int x) { return x + 1; }\nint main(int n, char **v) { return hidden(n) + (v == 0); }\n"), 0o666))
+		[]byte("static int hidden(int x) { return x + 1; }\nint main(int n, char **v) { return hidden(n) + (v == 0); }\n"),
+		0o666))
 	for _, args := range [][]string{
 		{"gcc", "-g", "-O0", "-fno-inline", "-Wl,--build-id=0x" + buildID, src, "-o", full},
 		{"strip", "-o", filepath.Join(symfs, "prog"), full},

@@ -178,7 +178,8 @@ upgraded;[truncated];[upgraded (deleted)] 1
 `, got.stdout)
 	head, lines, _ := strings.Cut(strings.ReplaceAll(got.stderr, r.root, "ROOT"), "  no eh_elf")
 	assert.Equal(t, "8 samples, 10 user and 0 kernel frames; 8 stacks unwound\n"+
-		"  complete                                 2   25.0 %\n  object missing                           6   75.0 %\n", head)
+		"  complete                                 2   25.0 %\n  object missing                           6   75.0 %\n",
+		head)
 	lines = "  no eh_elf" + lines
 	for _, want := range []string{"open ROOT/bin/gone: no such file or directory",
 		"open ROOT/bin/gone-by-now (deleted): no such file or directory",
@@ -223,7 +224,8 @@ func TestScriptContainer(t *testing.T) {
 	write(t, []byte("30000 100 compiled\n"), r.root, "tmp/perf-4.map")
 	got := r.folded(t)
 	assert.Equal(t, exitDone, got.code)
-	assert.Equal(t, "container;_start;inside 1\ndebug;_start;third 1\nhost;_start;outside 1\njit;_start;compiled_[j] 1\n", got.stdout)
+	assert.Equal(t, "container;_start;inside 1\ndebug;_start;third 1\nhost;_start;outside 1\njit;_start;compiled_[j] 1\n",
+		got.stdout)
 	assert.Contains(t, got.stderr,
 		"  complete                                 3   75.0 %\n  complete by guesses                      1   25.0 %\n")
 }

@@ -79,7 +79,8 @@ type stackOptions struct {
 
 // stackVerb is the verb stack. The first error of the flags, the arguments and the output wins.
 func stackVerb() verb {
-	v := verb{name: "stack", brief: "show the stacks of all threads of a process or core", help: stackHelp, more: stackMore}
+	v := verb{name: "stack", brief: "show the stacks of all threads of a process or core", help: stackHelp,
+		more: stackMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &stackOptions{}
 		fs.IntSliceVarP(&opt.Processes.PIDs, "pid", "p", nil, "process `PID`; the flag may be left out")
@@ -88,7 +89,8 @@ func stackVerb() verb {
 		name := fs.String("name", "", "processes whose names match `PATTERN`, as with pgrep")
 		fs.StringVarP(&opt.output, "output", "o", "", "write to this `FILE`; with --core-pattern, to this folder")
 		format := fs.String("format", "", "`FORMAT`: text, "+formatNames()+"; default: by -o's name")
-		merge := fs.Bool("merge", false, fmt.Sprintf("write equal stacks once; default: above %d threads", stacks.ManyThreads))
+		merge := fs.Bool("merge", false, fmt.Sprintf("write equal stacks once; default: above %d threads",
+			stacks.ManyThreads))
 		noLines := fs.Bool("no-lines", false, "show no inlined functions, files and lines")
 		fs.BoolVar(&opt.Names.Signatures, "signatures", false, "show functions with their parameters, if types are known")
 		fs.BoolVar(&opt.Names.Mangled, "no-demangle", false, "do not demangle names")

@@ -112,7 +112,8 @@ func TestStackCorePattern(t *testing.T) {
 // if the handler may write there, and its usual status.
 func TestStackCorePatternLog(t *testing.T) {
 	const folder = "/dev/null/crashes"
-	shell := exec.Command("/bin/sh", "-c", `echo no core | "$0" stack --core-pattern -o `+folder+` 2147483646 1 >&- 2>&-`, goBuild(t))
+	shell := exec.Command("/bin/sh", "-c", `echo no core | "$0" stack --core-pattern -o `+folder+` 2147483646 1 >&- 2>&-`,
+		goBuild(t))
 	err := shell.Run()
 	require.Equal(t, exitFailed, shell.ProcessState.ExitCode(), "%v", err)
 	log, err := unix.Open(kernelLog, unix.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -131,7 +132,8 @@ func TestStackCorePatternLog(t *testing.T) {
 		}
 		text.Write(b[:n])
 	}
-	assert.Contains(t, text.String(), ";ehasm: crash of process 2147483646: not a core file of an x86-64 program: it has 8 bytes\n")
+	assert.Contains(t, text.String(),
+		";ehasm: crash of process 2147483646: not a core file of an x86-64 program: it has 8 bytes\n")
 }
 
 // onlyReport returns the one report in a folder.

@@ -39,7 +39,8 @@ func gdbStacks(t *testing.T, args ...string) map[string][]string {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "frames.py")
 	require.NoError(t, os.WriteFile(script, []byte(gdbFrames), 0o666))
-	out, err := exec.Command("gdb", append([]string{"-q", "-batch", "-iex", "set debuginfod enabled off", "-x", script}, args...)...).Output()
+	out, err := exec.Command("gdb", append([]string{"-q", "-batch", "-iex", "set debuginfod enabled off", "-x", script},
+		args...)...).Output()
 	require.NoError(t, err, "%s", out)
 	stacks := pcsOf(string(out))
 	delete(stacks, "") // the frame that it shows first
@@ -120,13 +121,15 @@ int main(void) {
 // and eu-stack end at the first or second frame.
 func TestStackMusl(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "musl")
-	out, err := exec.Command("musl-gcc", "-O1", "-g", "-static", "-o", program, filepath.Join("testdata", "stacks.c")).CombinedOutput()
+	out, err := exec.Command("musl-gcc", "-O1", "-g", "-static", "-o", program,
+		filepath.Join("testdata", "stacks.c")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	pid := startTarget(t, program)
 	r := ehasm(t, "stack", "--merge=false", strconv.Itoa(pid))
 	assert.Zero(t, r.code, r.stderr)
 	r = shallow(r)
-	for _, name := range []string{" main at ", " in_read at ", " in_lock at ", " in_handler at ", " in_deep at ", " in_inlined at "} {
+	for _, name := range []string{" main at ", " in_read at ", " in_lock at ", " in_handler at ", " in_deep at ",
+		" in_inlined at "} {
 		assert.Equal(t, 1, strings.Count(r.stdout, strings.Replace(name, " at ", "+", 1)), "%s\n%s", name, r.stdout)
 	}
 	assert.NotContains(t, r.stdout, "guessed")

@@ -470,7 +470,8 @@ func TestStackNoProc(t *testing.T) {
 	prog, err := os.ReadFile(goBuild(t))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(root, "ehasm"), prog, 0o755))
-	for args, who := range map[string]string{"stack 1": "process 1", "stack -a": "processes", "build --pid 1": "process 1"} {
+	for args, who := range map[string]string{"stack 1": "process 1", "stack -a": "processes",
+		"build --pid 1": "process 1"} {
 		cmd := exec.Command("/ehasm", strings.Fields(args)...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
 		cmd.Dir = "/"

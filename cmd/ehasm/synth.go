@@ -59,7 +59,8 @@ func synthVerb() verb {
 	v := verb{name: "synth", brief: "make unwind rows from code", help: synthHelp, more: synthMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &synthOptions{}
-		fs.StringVarP(&opt.output, "output", "o", "", "write a debug file `FILE` with the rows; -: standard output, and the report to standard error")
+		fs.StringVarP(&opt.output, "output", "o", "",
+			"write a debug file `FILE` with the rows; -: standard output, and the report to standard error")
 		mode := declareSynth(fs, "missing")
 		fs.BoolVar(&opt.cfi, "cfi", false, "print .cfi_* directives, for the GNU assembler")
 		fs.BoolVar(&opt.list, "list", false, "print a line for each function that gets rows")

@@ -31,7 +31,8 @@ Examples:
 `
 
 func topVerb() verb {
-	v := verb{name: "top", brief: "show where a program, or the system, spends its time", help: topHelp, more: topMore, command: true,
+	v := verb{name: "top", brief: "show where a program, or the system, spends its time", help: topHelp, more: topMore,
+		command: true,
 		groups: []flagGroup{
 			{"Flags", []string{"pid", "all", "frequency", "event", "duration", "output"}},
 			{"Which processes", []string{"name", "unit", "container", "cgroup"}},

@@ -22,7 +22,8 @@ import (
 )
 
 // The cache holds an eh_elf per build-id, whatever the name of the object. Objects without a
-// build-id, or with a build-id that another object has, too, have one per abi.TableKey. It is one of the places where libehunwind looks.
+// build-id, or with a build-id that another object has, too, have one per abi.TableKey. It is one of the places where
+// libehunwind looks.
 
 // ErrNoKey says why an object cannot go into the cache.
 var ErrNoKey = errors.New("neither a build-id nor an .eh_frame_hdr to find it by in the cache; 'ehasm build' puts its eh_elf beside it")
@@ -38,7 +39,8 @@ func CacheFolder(getenv func(string) string) (string, error) {
 		base = filepath.Join(home, ".cache")
 	}
 	if !filepath.IsAbs(base) {
-		return "", fmt.Errorf("--cache: %s: not an absolute path", output.Name(base)) // a relative folder would depend on where the command runs
+		// a relative folder would depend on where the command runs
+		return "", fmt.Errorf("--cache: %s: not an absolute path", output.Name(base))
 	}
 	return filepath.Join(base, "ehasm", ".build-id"), nil
 }
@@ -146,7 +148,8 @@ func cacheName(key []byte, kind string) string {
 	return filepath.Join(id[:2], id[2:]+kind+abi.Suffix)
 }
 
-// NamesOf returns the paths, relative to the cache folder, at which the eh_elf of an object may be; none: it cannot be there.
+// NamesOf returns the paths, relative to the cache folder, at which the eh_elf of an object may be; none: it cannot be
+// there.
 func NamesOf(o *dwarfcfa.Object) (names []string) {
 	if name, err := CacheName(o.BuildID()); err == nil {
 		names = append(names, name)
@@ -157,8 +160,8 @@ func NamesOf(o *dwarfcfa.Object) (names []string) {
 	return names
 }
 
-// TablesName returns the path, relative to the cache folder, of the tables by which the kernel unwinds an object; "": it cannot be
-// there. Of several objects with the build-id of one, each has its own.
+// TablesName returns the path, relative to the cache folder, of the tables by which the kernel unwinds an object; "":
+// it cannot be there. Of several objects with the build-id of one, each has its own.
 func TablesName(o *dwarfcfa.Object) string {
 	names := NamesOf(o)
 	if len(names) == 0 {
@@ -216,8 +219,9 @@ func Fill(ctx context.Context, paths []string, from find.Options, opt Options, p
 	return Build(ctx, plan.Jobs, opt, p) != nil
 }
 
-// FillForPrograms fills a cache for programs, and the libraries that they load when others are preloaded: opt.Cache, or the
-// user's. Without a place for a cache it tells so and builds nothing. It returns false if ctx ended before all was done.
+// FillForPrograms fills a cache for programs, and the libraries that they load when others are preloaded: opt.Cache, or
+// the user's. Without a place for a cache it tells so and builds nothing. It returns false if ctx ended before all was
+// done.
 func FillForPrograms(ctx context.Context, paths, libraries []string, vdso bool, opt Options, p Progress) bool {
 	var err error
 	if opt.Cache == "" {

@@ -33,7 +33,8 @@ func NewJobs(inputs []*find.Input, dir string) (kept []*Job, problems []find.Pro
 			target := n.Target(dir)
 			if other := j.take(target, owner); other != j {
 				clash[j], clash[other] = true, true
-				err := fmt.Errorf("two different files would get this name: %s and %s", output.Name(other.Name), output.Name(j.Name))
+				err := fmt.Errorf("two different files would get this name: %s and %s", output.Name(other.Name),
+					output.Name(j.Name))
 				problems = append(problems, find.Problem{Path: target, Err: err})
 			}
 		}

@@ -15,9 +15,9 @@ import (
 	"github.com/ehasm/ehasm/internal/files/output"
 )
 
-// The cache of all users has two writers: who follows the packages, and root, who names other files. What root has named is in
-// a list beside the cache, a path on each line, so that the first does not take its eh_elfs for left-overs. Lines are only
-// appended; who wants them gone edits the file.
+// The cache of all users has two writers: who follows the packages, and root, who names other files. What root has
+// named is in a list beside the cache, a path on each line, so that the first does not take its eh_elfs for left-overs.
+// Lines are only appended; who wants them gone edits the file.
 
 func keptFile(cache string) string { return filepath.Join(filepath.Dir(cache), "kept") }
 
@@ -46,8 +46,8 @@ func Kept(cache string) (paths []string, err error) {
 	return paths, err
 }
 
-// Keep adds the folders that were named, and the files that were found elsewhere, to the list of the cache of all users. With other
-// targets it does nothing.
+// Keep adds the folders that were named, and the files that were found elsewhere, to the list of the cache of all
+// users. With other targets it does nothing.
 func (p *Plan) Keep(named []string, cache string) error {
 	if cache != SystemCache {
 		return nil

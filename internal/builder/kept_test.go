@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestKept: who keeps the cache of all users in step with some folders removes nothing that root has named, while it exists.
+// TestKept: who keeps the cache of all users in step with some folders removes nothing that root has named, while it
+// exists.
 func TestKept(t *testing.T) {
 	objects := twoObjects(t)
 	defer syscall.Umask(syscall.Umask(0o077))

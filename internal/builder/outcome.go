@@ -132,7 +132,8 @@ func skipReason(err error) (reason string, none bool) {
 	if errors.As(err, &damage) || errors.Is(err, dwarfcfa.ErrTruncated) || errors.Is(err, dwarfcfa.ErrBadEncoding) {
 		return "damaged", false
 	}
-	for _, kind := range []error{dwarfcfa.ErrNotELF, dwarfcfa.ErrNotX86_64, dwarfcfa.ErrNotLoadable, dwarfcfa.ErrNoUnwindInfo, compile.ErrNoContent, ErrNoKey} {
+	for _, kind := range []error{dwarfcfa.ErrNotELF, dwarfcfa.ErrNotX86_64, dwarfcfa.ErrNotLoadable,
+		dwarfcfa.ErrNoUnwindInfo, compile.ErrNoContent, ErrNoKey} {
 		if errors.Is(err, kind) {
 			return kind.Error(), true
 		}

@@ -29,8 +29,8 @@ var (
 	errLarge    = errors.New("too large for this object")
 )
 
-// Remote is a cache that another machine has filled, in a folder or below a URL. Nothing in it is believed: each file is
-// proven against the object that it is for, or made here. Its methods are safe for concurrent use.
+// Remote is a cache that another machine has filled, in a folder or below a URL. Nothing in it is believed: each file
+// is proven against the object that it is for, or made here. Its methods are safe for concurrent use.
 type Remote struct {
 	base   string // a URL, or a folder
 	client *http.Client
@@ -42,8 +42,8 @@ type Remote struct {
 	had    atomic.Int64 // of these, files that were there
 }
 
-// Bounds of a transfer: of the wait for an answer, of a whole file, and of its bytes beside those of the object's tables.
-// The smallest files are 2 to 3 times as large as their tables.
+// Bounds of a transfer: of the wait for an answer, of a whole file, and of its bytes beside those of the object's
+// tables. The smallest files are 2 to 3 times as large as their tables.
 const (
 	remoteWait  = 10 * time.Second
 	remoteTime  = 2 * time.Minute
@@ -51,8 +51,8 @@ const (
 	remoteTimes = 4
 )
 
-// An answer is expected within a second and one more for each MB: building takes less. When a cache's answers have taken
-// remoteLost longer in all, it is left alone.
+// An answer is expected within a second and one more for each MB: building takes less. When a cache's answers have
+// taken remoteLost longer in all, it is left alone.
 const (
 	remoteExpected = time.Second
 	remoteLost     = time.Minute
@@ -69,8 +69,9 @@ func NewRemote(from string) (*Remote, error) {
 	}
 	t := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
-		DialContext: (&net.Dialer{Timeout: remoteWait}).DialContext, TLSHandshakeTimeout: remoteWait, ResponseHeaderTimeout: remoteWait,
-		DisableCompression: true, // a few bytes could become many
+		DialContext: (&net.Dialer{Timeout: remoteWait}).DialContext, TLSHandshakeTimeout: remoteWait,
+		ResponseHeaderTimeout: remoteWait,
+		DisableCompression:    true, // a few bytes could become many
 	}
 	return &Remote{base: from, client: &http.Client{Timeout: remoteTime, Transport: t}}, nil
 }
@@ -125,7 +126,8 @@ func (r *Remote) open(ctx context.Context, name string) (io.ReadCloser, error) {
 
 // take returns the eh_elf of the cache's path name, proven; nil if it is to be made here. Why a file is not used is
 // noted, but for files that are not there. A server that fails is named once, and left alone from then on.
-func (r *Remote) take(ctx context.Context, name string, table *compile.Table, id *compile.Identity, p Progress) ([]byte, compile.Stats) {
+func (r *Remote) take(ctx context.Context, name string, table *compile.Table, id *compile.Identity, p Progress) ([]byte,
+	compile.Stats) {
 	if r == nil || r.down.Load() {
 		return nil, compile.Stats{}
 	}
@@ -180,7 +182,8 @@ func (r *Remote) end(p Progress) {
 	}
 }
 
-// isSlow adds up how much longer than expected answers took, this one of n bytes included, and reports whether it is too much.
+// isSlow adds up how much longer than expected answers took, this one of n bytes included, and reports whether it is
+// too much.
 func (r *Remote) isSlow(took time.Duration, n int) bool {
 	took -= remoteExpected * time.Duration(1+n>>20)
 	return time.Duration(r.lost.Add(int64(max(took, 0)))) > remoteLost
@@ -192,8 +195,8 @@ func (r *Remote) hasFolder() bool {
 	return r.client == nil && err == nil && st.IsDir()
 }
 
-// keep looks up now what is asked for later of this system's files, which EnterRoot leaves: the server's address, or the
-// proxy's, and whose certificates are trusted. A name that is not found now is not found later, either.
+// keep looks up now what is asked for later of this system's files, which EnterRoot leaves: the server's address, or
+// the proxy's, and whose certificates are trusted. A name that is not found now is not found later, either.
 func (r *Remote) keep() {
 	if r == nil || r.client == nil {
 		return
@@ -212,7 +215,8 @@ func (r *Remote) keep() {
 	known, err := net.DefaultResolver.LookupHost(ctx, name)
 	// With cgo, a look-up would run libraries of the image: libnss_*.so.
 	dialer := &net.Dialer{Timeout: remoteWait, Resolver: &net.Resolver{PreferGo: true}}
-	r.client.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, address string) (conn net.Conn, failed error) {
+	r.client.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, address string) (conn net.Conn,
+		failed error) {
 		host, port, split := net.SplitHostPort(address)
 		if split != nil || host != name {
 			return dialer.DialContext(ctx, network, address)

@@ -39,14 +39,17 @@ func (*noted) Begin(int, int64) {}
 func (*noted) Done(*Outcome)    {}
 func (*noted) End(error)        {}
 
-// buildFrom builds paths into a new cache, from a remote one, and returns the cache, how each file ended, and the notes.
-func buildFrom(t *testing.T, remote *Remote, code compile.Options, paths ...string) (cache string, ended []Status, notes []string) {
+// buildFrom builds paths into a new cache, from a remote one, and returns the cache, how each file ended, and the
+// notes.
+func buildFrom(t *testing.T, remote *Remote, code compile.Options, paths ...string) (cache string, ended []Status,
+	notes []string) {
 	cache = filepath.Join(t.TempDir(), "cache")
 	require.NoError(t, MakeCache(cache))
 	found := find.Find(context.Background(), paths, find.Options{})
 	require.Empty(t, found.Problems)
 	var p noted
-	for _, o := range Build(context.Background(), NewCacheJobs(found.Inputs), Options{Code: code, Cache: cache, Workers: 1, Remote: remote}, &p) {
+	for _, o := range Build(context.Background(), NewCacheJobs(found.Inputs), Options{Code: code, Cache: cache, Workers: 1,
+		Remote: remote}, &p) {
 		require.NoError(t, o.Err)
 		ended = append(ended, o.Status)
 	}
@@ -72,7 +75,8 @@ func twoObjects(t *testing.T) (paths []string) {
 	for i := range 2 {
 		path := filepath.Join(dir, fmt.Sprintf("lib%d.so", i))
 		source := filepath.Join(dir, "x.c")
-		require.NoError(t, os.WriteFile(source, fmt.Appendf(nil, "int f(int (*g)(int)) { return g(%d) + %d; }\n", i, i), 0o600))
+		require.NoError(t, os.WriteFile(source, fmt.Appendf(nil, "int f(int (*g)(int)) { return g(%d) + %d; }\n", i, i),
+			0o600))
 		out, err := exec.Command("gcc", "-O2", "-shared", "-fPIC", "-Wl,--build-id", source, "-o", path).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		paths = append(paths, path)
@@ -115,7 +119,10 @@ func TestRemote(t *testing.T) {
 
 // TestRemotePages: a server that answers with a page for each file is named once.
 func TestRemotePages(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		fmt.Fprint(w, "<html>")
+	}))
 	defer server.Close()
 	remote, err := NewRemote(server.URL)
 	require.NoError(t, err)
@@ -145,19 +152,29 @@ func TestRemoteHostile(t *testing.T) {
 		answer func(path string, w http.ResponseWriter)
 		note   string
 	}{
-		"nothing":         {func(string, http.ResponseWriter) {}, "not used"},
-		"text":            {func(_ string, w http.ResponseWriter) { fmt.Fprint(w, "<html>\x1b[2J</html>") }, "not used"},
-		"another object":  {func(path string, w http.ResponseWriter) { w.Write(want[other(path)]) }, "not used: made by another"},
-		"other options":   {func(path string, w http.ResponseWriter) { w.Write(contents(t, others)[path]) }, "not used: made by another"},
-		"cut":             {func(path string, w http.ResponseWriter) { w.Write(want[path][:len(want[path])-200]) }, "not used"},
-		"longer":          {func(path string, w http.ResponseWriter) { w.Write(append(bytes.Clone(want[path]), 0)) }, "not used"},
-		"code":            {func(path string, w http.ResponseWriter) { w.Write(changed(want[path])) }, "not used: not proven"},
-		"own build-id":    {func(path string, w http.ResponseWriter) { w.Write(renamed(t, want[path])) }, "not used: its own build-id"},
+		"nothing": {func(string, http.ResponseWriter) {}, "not used"},
+		"text":    {func(_ string, w http.ResponseWriter) { fmt.Fprint(w, "<html>\x1b[2J</html>") }, "not used"},
+		"another object": {func(path string, w http.ResponseWriter) { w.Write(want[other(path)]) },
+			"not used: made by another"},
+		"other options": {func(path string, w http.ResponseWriter) { w.Write(contents(t, others)[path]) },
+			"not used: made by another"},
+		"cut": {func(path string, w http.ResponseWriter) { w.Write(want[path][:len(want[path])-200]) },
+			"not used"},
+		"longer": {func(path string, w http.ResponseWriter) { w.Write(append(bytes.Clone(want[path]), 0)) },
+			"not used"},
+		"code": {func(path string, w http.ResponseWriter) { w.Write(changed(want[path])) },
+			"not used: not proven"},
+		"own build-id": {func(path string, w http.ResponseWriter) { w.Write(renamed(t, want[path])) },
+			"not used: its own build-id"},
 		"no end":          {func(_ string, w http.ResponseWriter) { endless(w) }, "more than"},
 		"error":           {func(_ string, w http.ResponseWriter) { w.WriteHeader(http.StatusTeapot) }, "418"},
 		"broken":          {func(string, http.ResponseWriter) { panic(http.ErrAbortHandler) }, "EOF"},
 		"redirect itself": {func(path string, w http.ResponseWriter) { moved(w, "/"+path) }, "10 redirects"},
-		"compressed":      {func(_ string, w http.ResponseWriter) { w.Header().Set("Content-Encoding", "gzip"); w.Write([]byte{1}) }, "not used"},
+		"compressed": {func(_ string, w http.ResponseWriter) {
+			w.Header().Set("Content-Encoding",
+				"gzip")
+			w.Write([]byte{1})
+		}, "not used"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -201,7 +218,8 @@ func renamed(t *testing.T, image []byte) []byte {
 	return bytes.Replace(image, info.BuildID, bytes.Repeat([]byte{7}, len(info.BuildID)), 1)
 }
 
-// TestRemoteFolder: a file that cannot be read keeps no other from being used; a folder that is not there is named once.
+// TestRemoteFolder: a file that cannot be read keeps no other from being used; a folder that is not there is named
+// once.
 func TestRemoteFolder(t *testing.T) {
 	objects := twoObjects(t)
 	made, _, _ := buildFrom(t, nil, compile.Options{}, objects...)

@@ -118,7 +118,8 @@ func (r *Report) total() (sum compile.Stats) {
 // Table prints the result for people.
 func (r *Report) Table(w io.Writer) {
 	if len(r.Done) > 0 {
-		rows := [][]string{{"file", "FDEs", "rows", "distinct", "eh_frame+hdr", "code+data", "ratio", "layout", "time", "left out"}}
+		rows := [][]string{{"file", "FDEs", "rows", "distinct", "eh_frame+hdr", "code+data", "ratio", "layout", "time",
+			"left out"}}
 		for _, o := range r.Done {
 			rows = append(rows, tableRow(output.Name(o.Name), o.Stats, timeText(o)))
 		}
@@ -226,12 +227,14 @@ func rawNamesOf(file, output string, links []string) *rawNames {
 func (r *Report) JSON(w io.Writer, failures []string) {
 	doc := reportJSON{Files: []fileJSON{}, Skipped: make(map[string]int), Errors: append([]string{}, failures...)}
 	for _, o := range r.Done {
-		doc.Files = append(doc.Files, fileJSON{File: o.Name, Status: o.Status, Output: o.Target, Links: o.Links, rawNames: rawNamesOf(o.Name, o.Target, o.Links),
-			Stats: &o.Stats, Ratio: o.Stats.Ratio(), Seconds: o.Time.Seconds()})
+		doc.Files = append(doc.Files, fileJSON{File: o.Name, Status: o.Status, Output: o.Target, Links: o.Links,
+			rawNames: rawNamesOf(o.Name, o.Target, o.Links),
+			Stats:    &o.Stats, Ratio: o.Stats.Ratio(), Seconds: o.Time.Seconds()})
 	}
 	for _, o := range r.failed {
-		doc.Files = append(doc.Files, fileJSON{File: o.Name, Status: o.Status, rawNames: rawNamesOf(o.Name, "", nil), Seconds: o.Time.Seconds(),
-			Error: output.ErrorText(o.Name, o.Err)})
+		doc.Files = append(doc.Files, fileJSON{File: o.Name, Status: o.Status, rawNames: rawNamesOf(o.Name, "", nil),
+			Seconds: o.Time.Seconds(),
+			Error:   output.ErrorText(o.Name, o.Err)})
 	}
 	for _, s := range r.reasons() {
 		doc.Skipped[s.Reason] = s.Count

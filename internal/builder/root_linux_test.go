@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRemoteRoot: below another root, which has no /etc/hosts, a server is found by its name. Another process enters it.
+// TestRemoteRoot: below another root, which has no /etc/hosts, a server is found by its name. Another process enters
+// it.
 func TestRemoteRoot(t *testing.T) {
 	const rootOf, serverOf = "EHASM_TEST_ROOT", "EHASM_TEST_SERVER"
 	if root := os.Getenv(rootOf); root != "" {
@@ -43,7 +44,8 @@ func TestRemoteRoot(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(root, "lib0.so"), b, 0o644))
 	cmd := exec.Command(os.Args[0], "-test.run=^TestRemoteRoot$")
-	cmd.Env = append(os.Environ(), rootOf+"="+root, serverOf+"="+strings.Replace(server.URL, "127.0.0.1", "localhost", 1), "TMPDIR=/tmp")
+	cmd.Env = append(os.Environ(), rootOf+"="+root, serverOf+"="+strings.Replace(server.URL, "127.0.0.1", "localhost", 1),
+		"TMPDIR=/tmp")
 	said, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", said)
 }

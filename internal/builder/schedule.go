@@ -15,8 +15,8 @@ import (
 const maxInFlight = 20 << 20
 
 // LimitMemory makes the collector work harder once a process that does nothing but jobs has leastMemory or, for the
-// heaviest of jobs, some more than compiling it needs. Without this, as much garbage as live data would pile up. GOMEMLIMIT
-// in the environment wins. The returned function restores the limit that was there.
+// heaviest of jobs, some more than compiling it needs. Without this, as much garbage as live data would pile up.
+// GOMEMLIMIT in the environment wins. The returned function restores the limit that was there.
 func LimitMemory(jobs []*Job) (restore func()) {
 	const (
 		leastMemory = 300 << 20

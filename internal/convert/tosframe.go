@@ -117,7 +117,8 @@ func cfaToSFrame(t *dwarfcfa.Table, cfa dwarfcfa.CFARule) (sframe.Rule, error) {
 	case cfa.Kind == dwarfcfa.CFAExpr:
 		ops := t.Exprs[cfa.Expr].Ops
 		// The word at a register plus an offset is the one expression that the format knows.
-		if len(ops) == 2 && ops[0].Code == dwarfcfa.OpReg && ops[1].Code == dwarfcfa.OpDeref && ops[1].Arg == 8 && fits(ops[0].Arg) {
+		if len(ops) == 2 && ops[0].Code == dwarfcfa.OpReg && ops[1].Code == dwarfcfa.OpDeref && ops[1].Arg == 8 &&
+			fits(ops[0].Arg) {
 			return sframe.Rule{Base: sframe.OnReg, Reg: uint8(ops[0].Reg), Offset: int32(ops[0].Arg), Deref: true}, nil
 		}
 		return sframe.Rule{}, fmt.Errorf("%w: a CFA by an expression", sframe.ErrCannotSay)
@@ -140,7 +141,8 @@ func ruleToSFrame(t *dwarfcfa.Table, rule dwarfcfa.RegRule) (sframe.Rule, error)
 	case dwarfcfa.RuleExpression, dwarfcfa.RuleValExpression:
 		// Likewise for registers: a register plus an offset, or the word there.
 		if ops := t.Exprs[rule.Expr].Ops; len(ops) == 1 && ops[0].Code == dwarfcfa.OpReg && fits(ops[0].Arg) {
-			return sframe.Rule{Base: sframe.OnReg, Reg: uint8(ops[0].Reg), Offset: int32(ops[0].Arg), Deref: rule.Kind == dwarfcfa.RuleExpression}, nil
+			return sframe.Rule{Base: sframe.OnReg, Reg: uint8(ops[0].Reg), Offset: int32(ops[0].Arg),
+				Deref: rule.Kind == dwarfcfa.RuleExpression}, nil
 		}
 		return sframe.Rule{}, fmt.Errorf("%w: a register by an expression", sframe.ErrCannotSay)
 	}
@@ -163,7 +165,8 @@ func repeated(t *dwarfcfa.Table, version uint8, row *dwarfcfa.Row, r dwarfcfa.Ra
 		codes[i] = ops[i].Code
 	}
 	// The operations of the linker's expression, no others.
-	if !slices.Equal(codes, []dwarfcfa.ExprCode{dwarfcfa.OpReg, dwarfcfa.OpReg, dwarfcfa.OpConst, dwarfcfa.OpAnd, dwarfcfa.OpConst, dwarfcfa.OpGe, dwarfcfa.OpConst, dwarfcfa.OpShl, dwarfcfa.OpPlus}) {
+	if !slices.Equal(codes, []dwarfcfa.ExprCode{dwarfcfa.OpReg, dwarfcfa.OpReg, dwarfcfa.OpConst, dwarfcfa.OpAnd,
+		dwarfcfa.OpConst, dwarfcfa.OpGe, dwarfcfa.OpConst, dwarfcfa.OpShl, dwarfcfa.OpPlus}) {
 		return e, false
 	}
 	// The operands of rsp+a + ((rip & mask) >= from) << shift.
@@ -173,7 +176,8 @@ func repeated(t *dwarfcfa.Table, version uint8, row *dwarfcfa.Row, r dwarfcfa.Ra
 	case base.Reg != abi.RSP || !fits(base.Arg) || ops[1].Reg != abi.RIP || ops[1].Arg != 0:
 		return e, false
 	// mask is a block's size less 1; the step is inside the block.
-	case mask < 1 || mask > math.MaxUint8-1 || bits.OnesCount64(uint64(mask)+1) != 1 || from < 1 || from > mask || shift < 0 || shift > 8:
+	case mask < 1 || mask > math.MaxUint8-1 || bits.OnesCount64(uint64(mask)+1) != 1 || from < 1 || from > mask ||
+		shift < 0 || shift > 8:
 		return e, false
 	// Blocks begin where the table does.
 	case uint64(r.Start)&uint64(mask) != 0 || r.End-r.Start > math.MaxUint32:

@@ -39,8 +39,8 @@ type Frame struct {
 // Shown is the name with the parameters.
 func (f *Frame) Shown() string { return f.Name + f.Parameters }
 
-// OffsetOf returns the offset of a run-time pc in the function. The frame is of the pc or, if it is a return address, of
-// the byte before it.
+// OffsetOf returns the offset of a run-time pc in the function. The frame is of the pc or, if it is a return address,
+// of the byte before it.
 func (f *Frame) OffsetOf(pc uint64) uint64 {
 	const page = 4096 // a file offset and a run-time address differ by pages
 	return f.Offset + (pc-f.IP)%page

@@ -7,7 +7,8 @@ import (
 
 // Parts of names that Short looks at.
 var (
-	nameless = regexp.MustCompile(`^(.+?)(?:-[0-9.]+)?(?:\.so[.0-9]*)?\+(0x[0-9a-f]+)$`) // of an object's function without a symbol
+	// of an object's function without a symbol
+	nameless = regexp.MustCompile(`^(.+?)(?:-[0-9.]+)?(?:\.so[.0-9]*)?\+(0x[0-9a-f]+)$`)
 	goShape  = regexp.MustCompile(`\[go\.shape\..*\]`)
 	goPath   = regexp.MustCompile(`^[^ :;<([]*/([^/ :;<([]+\.)`) // up to a function of a Go package
 )

@@ -23,9 +23,10 @@ type CheckCounts struct {
 type Checked struct {
 	File string `json:"file"`
 	*check.Report
-	Accepted int                     `json:"accepted,omitempty"` // findings that are known
-	IDs      []string                `json:"-"`                  // identities of the findings
-	Lines    map[uint64][]check.Line `json:"-"`                  // of functions with findings, by their start; nil: not wanted
+	Accepted int      `json:"accepted,omitempty"` // findings that are known
+	IDs      []string `json:"-"`                  // identities of the findings
+	// of functions with findings, by their start; nil: not wanted
+	Lines map[uint64][]check.Line `json:"-"`
 }
 
 // CheckOptions say what of a check is shown as text.
@@ -37,7 +38,10 @@ type CheckOptions struct {
 
 // Shows reports whether a finding is to be printed.
 func (r *Checked) Shows(opt CheckOptions) bool {
-	return slices.ContainsFunc(r.Findings, func(f check.Finding) bool { return f.Severity != check.SeverityNote || opt.Notes })
+	return slices.ContainsFunc(r.Findings, func(f check.Finding) bool {
+		return f.Severity != check.SeverityNote ||
+			opt.Notes
+	})
 }
 
 // Print shows the findings of a file and its summary.
@@ -65,14 +69,16 @@ func (r *Checked) summary(w io.Writer, name, what string) {
 	sum.Add(r)
 	// Rounded down: 100 % is all. max avoids 0/0 for a file without code.
 	hundredths := 10_000 * r.Judged / max(r.Instructions, 1)
-	fmt.Fprintf(w, "%s: %s, %d.%02d %% checked: %s", name, number(r.Instructions, "instruction"), hundredths/100, hundredths%100, sum.text(what))
+	fmt.Fprintf(w, "%s: %s, %d.%02d %% checked: %s", name, number(r.Instructions, "instruction"), hundredths/100,
+		hundredths%100, sum.text(what))
 	reasons := make([]string, 0, len(r.NotJudged))
 	for k := range r.NotJudged {
 		reasons = append(reasons, k)
 	}
 	// The commonest reason first; equal ones by name, for stable output.
 	sort.Slice(reasons, func(i, j int) bool {
-		return r.NotJudged[reasons[i]] > r.NotJudged[reasons[j]] || r.NotJudged[reasons[i]] == r.NotJudged[reasons[j]] && reasons[i] < reasons[j]
+		return r.NotJudged[reasons[i]] > r.NotJudged[reasons[j]] || r.NotJudged[reasons[i]] == r.NotJudged[reasons[j]] &&
+			reasons[i] < reasons[j]
 	})
 	for _, k := range reasons {
 		fmt.Fprintf(w, "  not judged: %d, %s\n", r.NotJudged[k], k)

@@ -34,7 +34,8 @@ type Converted struct {
 
 // Print writes the result for people.
 func (r *Converted) Print(w io.Writer) {
-	fmt.Fprintf(w, "%s: SFrame version %d, %d functions, %d rows, %d bytes for %d of %s\n", r.Output, r.Version, r.Functions, r.Rows, r.Size,
+	fmt.Fprintf(w, "%s: SFrame version %d, %d functions, %d rows, %d bytes for %d of %s\n", r.Output, r.Version,
+		r.Functions, r.Rows, r.Size,
 		r.TableSize, output.Name(r.Object))
 	for _, reason := range slices.Sorted(maps.Keys(r.Left)) {
 		fmt.Fprintf(w, "  %d of %d bytes of code are left out: %s\n", r.Left[reason], r.all(), reason)
@@ -84,21 +85,24 @@ func Convert(path string, opt ConvertOptions) (b []byte, r *Converted, err error
 	return b, r, err
 }
 
-// ptGNUSFrame is PT_GNU_SFRAME, by which a kernel or a C library finds .sframe in memory (binutils' include/elf/common.h).
+// ptGNUSFrame is PT_GNU_SFRAME, by which a kernel or a C library finds .sframe in memory (binutils'
+// include/elf/common.h).
 const ptGNUSFrame elf.ProgType = 0x6474e554
 
 // attachSFrame returns a copy of a file with .sframe. It reads the section back and compares it with the file's table.
-func attachSFrame(file io.Reader, object *dwarfcfa.Object, table *dwarfcfa.Table, opt ConvertOptions, r *Converted) ([]byte, *Converted, error) {
+func attachSFrame(file io.Reader, object *dwarfcfa.Object, table *dwarfcfa.Table, opt ConvertOptions,
+	r *Converted) ([]byte, *Converted, error) {
 	old, err := io.ReadAll(file)
 	if err != nil {
 		return nil, r, err
 	}
-	b, err := elfout.Attach(old, elfout.Attachment{Section: dwarfcfa.SFrameName, Segment: ptGNUSFrame, Contents: func(addr uint64) ([]byte, error) {
-		opt.Address = addr
-		section, err := sframeSection(object, table, opt, r)
-		r.Size = len(section)
-		return section, err
-	}})
+	b, err := elfout.Attach(old, elfout.Attachment{Section: dwarfcfa.SFrameName, Segment: ptGNUSFrame,
+		Contents: func(addr uint64) ([]byte, error) {
+			opt.Address = addr
+			section, err := sframeSection(object, table, opt, r)
+			r.Size = len(section)
+			return section, err
+		}})
 	if err != nil {
 		return nil, r, err
 	}

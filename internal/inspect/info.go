@@ -146,7 +146,8 @@ func (i *Info) Print(w io.Writer) {
 	for _, b := range i.Build {
 		key, value, _ := strings.Cut(b, "=")
 		switch key {
-		case compile.KeyObject, compile.KeyTool, compile.KeyOptions, compile.KeyVerified, compile.KeyLeftOut, compile.KeyDebugFrame:
+		case compile.KeyObject, compile.KeyTool, compile.KeyOptions, compile.KeyVerified, compile.KeyLeftOut,
+			compile.KeyDebugFrame:
 			line(key, "%s", value)
 		}
 	}

@@ -21,8 +21,9 @@ func TestListing(t *testing.T) {
 			{Code: dwarfcfa.OpReg, Reg: abi.RSP, Arg: 8}, {Code: dwarfcfa.OpReg, Reg: abi.RIP},
 			{Code: dwarfcfa.OpConst, Arg: 15}, {Code: dwarfcfa.OpAnd}, {Code: dwarfcfa.OpPlus},
 		}}},
-		Rows:   []dwarfcfa.Row{rowtest.Row(abi.RSP, 8), rowtest.Row(abi.RSP, 16, abi.RBX), rowtest.Row(abi.RSP, 0)},
-		Ranges: []dwarfcfa.Range{{Start: 0x1000, End: 0x1010, Row: 0}, {Start: 0x1010, End: 0x1100, Row: 1}, {Start: 0x1100, End: 0x1200, Row: 2}},
+		Rows: []dwarfcfa.Row{rowtest.Row(abi.RSP, 8), rowtest.Row(abi.RSP, 16, abi.RBX), rowtest.Row(abi.RSP, 0)},
+		Ranges: []dwarfcfa.Range{{Start: 0x1000, End: 0x1010, Row: 0}, {Start: 0x1010, End: 0x1100, Row: 1},
+			{Start: 0x1100, End: 0x1200, Row: 2}},
 	}
 	table.Rows[2].CFA = dwarfcfa.CFARule{Kind: dwarfcfa.CFAExpr, Expr: 1}
 	for _, dispatch := range []plan.Dispatch{plan.DispatchTree, plan.DispatchPacked} {

@@ -65,8 +65,8 @@ func (o Object) lines() (*srcline.Object, error) {
 	return srcline.Open(file, srcline.Options{Path: o.Path, DebugDirs: debugDirs()})
 }
 
-// sourceLine returns the file and the line of an instruction; 0 if they are not known. A file below the working directory
-// is relative to it. md5 is the file's as the compiler read it, "" if it does not say.
+// sourceLine returns the file and the line of an instruction; 0 if they are not known. A file below the working
+// directory is relative to it. md5 is the file's as the compiler read it, "" if it does not say.
 func sourceLine(o *srcline.Object, pc uint64) (file string, line int, md5 string) {
 	frames := o.Lookup(pc, srcline.Want{Lines: true})
 	if len(frames) == 0 || frames[0].Line <= 0 {
@@ -97,8 +97,8 @@ func (o Object) Locate(fs []check.Finding) {
 	}
 }
 
-// Fix writes a unified diff of the sources of assembly in which directives are wrong. s is the object as check opened it.
-// It returns an error for each function that it cannot mend with certainty.
+// Fix writes a unified diff of the sources of assembly in which directives are wrong. s is the object as check opened
+// it. It returns an error for each function that it cannot mend with certainty.
 func (o Object) Fix(w io.Writer, s *check.Subject) (problems []error) {
 	lines, err := o.lines()
 	if err != nil {
@@ -165,8 +165,8 @@ const maxAssembly = 64 << 20
 var errNoAssembly = errors.New("its source is no assembly")
 
 // readAssembly returns the lines of a source of assembly, if it is the text that the object built was made from: it has
-// the MD5 sum or, where the debug information has none, is not newer. A file of another user is not read: its name comes
-// from the object, and its lines would be shown.
+// the MD5 sum or, where the debug information has none, is not newer. A file of another user is not read: its name
+// comes from the object, and its lines would be shown.
 func readAssembly(name string, built fs.FileInfo, sum string) ([]string, error) {
 	if strings.ContainsFunc(name, unicode.IsControl) {
 		return nil, fmt.Errorf("its source is named %q", name) // it would end a line of the patch

@@ -108,7 +108,8 @@ func NewRows(path string, r *synth.Result, functions []synth.Function, list bool
 	j := Rows{
 		File: path, Wanted: r.Wanted, Answered: r.Answered, Functions: len(r.Functions), Rows: r.Rows(),
 		// The same numbers as PrintRows; keys are part of the JSON and stay.
-		Declined: map[string]int{"guessed": r.Declined.Guessed, "no CFA": r.Declined.NoCFA, "return address popped": r.Declined.Popped, "no psABI": r.Declined.Foreign},
+		Declined: map[string]int{"guessed": r.Declined.Guessed, "no CFA": r.Declined.NoCFA,
+			"return address popped": r.Declined.Popped, "no psABI": r.Declined.Foreign},
 	}
 	if list {
 		for i := range functions {

@@ -1,5 +1,5 @@
-// Package rows supplies the rows by which objects are unwound before they have an eh_elf: each is interpreted when it is first
-// needed, and where an object has none, they are made from its code.
+// Package rows supplies the rows by which objects are unwound before they have an eh_elf: each is interpreted when it
+// is first needed, and where an object has none, they are made from its code.
 package rows
 
 import (
@@ -108,7 +108,8 @@ func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwi
 		estimated += parts.EstimatedRows()
 	}
 	if d.opt.Usual() {
-		s.code = &jit.File{Limits: d.limits, Read: func(addr uint64, b []byte) int { return object.ReadImage(dwarfcfa.Addr(addr), b) }}
+		s.code = &jit.File{Limits: d.limits,
+			Read: func(addr uint64, b []byte) int { return object.ReadImage(dwarfcfa.Addr(addr), b) }}
 	}
 	steps := stepsPerRow
 	if d.opt.Background {
@@ -118,9 +119,9 @@ func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwi
 	return nil, s, nil
 }
 
-// Bounds on what a recording does for objects meanwhile, in bytes of their files. The analysis of code takes ten times as
-// much memory, compiling about as much, and rows made from code are kept; on a machine that builds programs, each is another
-// file. Beyond these bounds frame pointers are followed, and rows interpreted.
+// Bounds on what a recording does for objects meanwhile, in bytes of their files. The analysis of code takes ten times
+// as much memory, compiling about as much, and rows made from code are kept; on a machine that builds programs, each is
+// another file. Beyond these bounds frame pointers are followed, and rows interpreted.
 const (
 	LargestMade = 32 << 20 // a file
 	mostMade    = 64 << 20 // in all
@@ -140,8 +141,8 @@ func (d *Maker) affords() bool {
 	return d.spent < leastTime+time.Since(d.begun)/timeParts
 }
 
-// patience returns how long a step waits for the rows of a file of size bytes: not at all if they would take longer, or if a step has
-// just waited.
+// patience returns how long a step waits for the rows of a file of size bytes: not at all if they would take longer, or
+// if a step has just waited.
 func (d *Maker) patience(size int64) time.Duration {
 	const (
 		bytesPerSecond = 4 << 20 // musl's libc, 0.7 MB, takes 60 to 180 ms
@@ -180,8 +181,9 @@ func madeSection(object *dwarfcfa.Object) *dwarfcfa.Section {
 	return made.Section(object.Name())
 }
 
-// stepsPerRow is how many steps by rows on demand (about 100 ns each) take as long as compiling a row (about 250 ns). While a
-// program is recorded, it has filled the processor's caches since the last sample, and a step takes 0.5 to 1 us.
+// stepsPerRow is how many steps by rows on demand (about 100 ns each) take as long as compiling a row (about 250 ns).
+// While a program is recorded, it has filled the processor's caches since the last sample, and a step takes 0.5 to 1
+// us.
 const stepsPerRow, stepsPerRowCold = 3, 1
 
 // madeRows is the estimated number of rows of an object that has no rows: the true
@@ -190,10 +192,11 @@ const madeRows = 1000
 
 // rowStepper takes steps by rows on demand.
 type rowStepper struct {
-	rows  *dwarfcfa.LazyTable
-	code  *jit.File // for pcs without a row, also while rows are made from code; nil: a section was asked for, or tables only
-	worth int64     // steps
-	note  func()    // called when it has taken as many
+	rows *dwarfcfa.LazyTable
+	// for pcs without a row, also while rows are made from code; nil: a section was asked for, or tables only
+	code  *jit.File
+	worth int64  // steps
+	note  func() // called when it has taken as many
 	taken atomic.Int64
 
 	making   *sync.Mutex // for what is below

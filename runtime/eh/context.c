@@ -67,9 +67,15 @@ static inline struct ehx_context *filled(struct ehx_context *c)
     return c;
 }
 
-uint64_t ehx_get_lsda_(struct ehx_context *c) { return ours(c) ? filled(c)->lsda : libgcc__Unwind_GetLanguageSpecificData(c); }
+uint64_t ehx_get_lsda_(struct ehx_context *c)
+{
+    return ours(c) ? filled(c)->lsda : libgcc__Unwind_GetLanguageSpecificData(c);
+}
 
-uint64_t ehx_get_start_(struct ehx_context *c) { return ours(c) ? filled(c)->function : libgcc__Unwind_GetRegionStart(c); }
+uint64_t ehx_get_start_(struct ehx_context *c)
+{
+    return ours(c) ? filled(c)->function : libgcc__Unwind_GetRegionStart(c);
+}
 
 /* On x86-64 nothing is relative to these. */
 uint64_t ehx_get_text_(struct ehx_context *c) { return ours(c) ? 0 : libgcc__Unwind_GetTextRelBase(c); }

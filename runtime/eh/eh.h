@@ -82,7 +82,8 @@
 
 typedef int ehx_reason;
 enum {
-    NO_REASON = 0, FATAL_PHASE2_ERROR = 2, FATAL_PHASE1_ERROR = 3, END_OF_STACK = 5, HANDLER_FOUND = 6, INSTALL_CONTEXT = 7,
+    NO_REASON = 0, FATAL_PHASE2_ERROR = 2, FATAL_PHASE1_ERROR = 3, END_OF_STACK = 5, HANDLER_FOUND = 6,
+        INSTALL_CONTEXT = 7,
     CONTINUE_UNWIND = 8
 };
 enum { SEARCH_PHASE = 1, CLEANUP_PHASE = 2, HANDLER_FRAME = 4, FORCE_UNWIND = 8, AT_END_OF_STACK = 16 };
@@ -106,10 +107,12 @@ struct ehx_landing {
     struct ehx_frame frame;
     uint64_t rax, rdx;
 };
-_Static_assert(offsetof(struct ehx_landing, rax) == LANDING_RAX && offsetof(struct ehx_landing, rdx) == LANDING_RDX, "entry.S");
+_Static_assert(offsetof(struct ehx_landing, rax) == LANDING_RAX &&
+    offsetof(struct ehx_landing, rdx) == LANDING_RDX, "entry.S");
 
 struct ehx_answer {
-    uint64_t what; /* ANSWER_RETURN: value is the result; ANSWER_LAND: at frame.pc, with rax and rdx; ANSWER_JUMP: to value */
+    /* ANSWER_RETURN: value is the result; ANSWER_LAND: at frame.pc, with rax and rdx; ANSWER_JUMP: to value */
+    uint64_t what;
     uint64_t value;
 };
 
@@ -125,13 +128,16 @@ struct ehx_context {
 void ehx_fill_(struct ehx_context *c);
 #define EHX_MAGIC 0x8ea15f6c5d04b7e3u /* not an address */
 
-typedef ehx_reason ehx_personality(int version, int actions, uint64_t class, struct ehx_exception *e, struct ehx_context *c);
-typedef ehx_reason ehx_stop(int version, int actions, uint64_t class, struct ehx_exception *e, struct ehx_context *c, void *arg);
+typedef ehx_reason ehx_personality(int version, int actions, uint64_t class, struct ehx_exception *e,
+    struct ehx_context *c);
+typedef ehx_reason ehx_stop(int version, int actions, uint64_t class, struct ehx_exception *e, struct ehx_context *c,
+    void *arg);
 
 /* ------------------------------------------------------------------------------- known.c */
 
 /* abi.md, section 6. */
-enum ehx_kind { KIND_SKIP, KIND_CLEANUP, KIND_ACTION, KIND_ACTION_CLEANUP, KIND_HAND_OVER, KIND_ASK, KIND_ARGS = 8 /* with one of these: see pad */ };
+enum ehx_kind { KIND_SKIP, KIND_CLEANUP, KIND_ACTION, KIND_ACTION_CLEANUP, KIND_HAND_OVER, KIND_ASK,
+    KIND_ARGS = 8 /* with one of these: see pad */ };
 
 enum { BASE_WALK = BASE_RBP + 1 };
 
@@ -172,7 +178,10 @@ static inline bool ehx_begin_writing_(_Atomic uint64_t *turn, uint64_t *now)
     return true;
 }
 
-static inline void ehx_end_writing_(_Atomic uint64_t *turn, uint64_t now) { atomic_store_explicit(turn, now + 2, memory_order_release); }
+static inline void ehx_end_writing_(_Atomic uint64_t *turn, uint64_t now)
+{
+    atomic_store_explicit(turn, now + 2, memory_order_release);
+}
 
 /* ehx_begin_reading_ returns a slot's turn for ehx_unchanged_; a turn that is odd counts as changed. */
 static inline __attribute__((always_inline)) uint64_t ehx_begin_reading_(const _Atomic uint64_t *turn)
@@ -204,9 +213,9 @@ static inline void ehx_copy_to_(void *slot, const void *from, size_t size)
 }
 
 /*
- * A slot also has the numbers of two other slots, in which callers were found earlier. Looking there first saves waiting
- * for the return address to be read; the key in that slot tells whether it is the right one. The numbers are written if
- * they are 0, and now and then (ehx_seldom_).
+ * A slot also has the numbers of two other slots, in which callers were found earlier. Looking there first saves
+ * waiting for the return address to be read; the key in that slot tells whether it is the right one. The numbers are
+ * written if they are 0, and now and then (ehx_seldom_).
  */
 struct ehx_known {
     _Alignas(64) _Atomic uint64_t turn;
@@ -222,8 +231,10 @@ struct ehx_known {
 };
 _Static_assert(sizeof(struct ehx_known) == 64 && sizeof(struct ehx_step) == 12, "a cache line");
 _Static_assert(offsetof(struct ehx_known, key) == KNOWN_KEY && offsetof(struct ehx_known, loads) == KNOWN_LOADS &&
-                   offsetof(struct ehx_known, step) == KNOWN_STEP && KNOWN_KIND == KNOWN_STEP + offsetof(struct ehx_step, kind) &&
-                   offsetof(struct ehx_known, others) == KNOWN_REST && offsetof(struct ehx_known, next) == KNOWN_REST + 4 &&
+                   offsetof(struct ehx_known, step) == KNOWN_STEP &&
+                   KNOWN_KIND == KNOWN_STEP + offsetof(struct ehx_step, kind) &&
+                   offsetof(struct ehx_known, others) == KNOWN_REST &&
+                   offsetof(struct ehx_known, next) == KNOWN_REST + 4 &&
                    offsetof(struct ehx_known, pad) == KNOWN_PAD && KIND_CLEANUP == CLEANUP_KIND &&
                    KIND_ACTION == ACTION_KIND && KIND_ACTION_CLEANUP == ACTION_KIND + 1 &&
                    offsetof(struct ehx_known, personality) == KNOWN_PERSONALITY &&
@@ -244,8 +255,14 @@ static inline bool ehx_seldom_(void)
     return ehx_seed_ >> 26 == 0;
 }
 
-static inline size_t ehx_slot_(uint64_t key) { return (key * KNOWN_HASH) >> (64 - KNOWN_BITS) & EHX_GET(ehx_slot_mask_); }
-static inline struct ehx_known *ehx_next_(const struct ehx_known *k, int i) { return &ehx_known_[EHX_GET(k->next[i]) % KNOWN_SLOTS]; }
+static inline size_t ehx_slot_(uint64_t key)
+{
+    return (key * KNOWN_HASH) >> (64 - KNOWN_BITS) & EHX_GET(ehx_slot_mask_);
+}
+static inline struct ehx_known *ehx_next_(const struct ehx_known *k, int i)
+{
+    return &ehx_known_[EHX_GET(k->next[i]) % KNOWN_SLOTS];
+}
 
 /* The result of a lookup. */
 struct ehx_seen {
@@ -256,9 +273,11 @@ struct ehx_seen {
 
 void ehx_learn_(struct ehx_what *is, uint64_t pc, bool exact, uint64_t loads);
 void ehx_look_again_(struct ehx_seen *s, uint64_t pc, bool exact, uint64_t loads);
-void ehx_describe_(struct ehx_what *is, uint64_t pc, bool exact, uint64_t loads); /* fills in all that is known of a pc */
+/* fills in all that is known of a pc */
+void ehx_describe_(struct ehx_what *is, uint64_t pc, bool exact, uint64_t loads);
 
-static inline __attribute__((always_inline)) bool ehx_in_slot_(struct ehx_seen *s, struct ehx_known *k, uint64_t key, uint64_t loads)
+static inline __attribute__((always_inline)) bool ehx_in_slot_(struct ehx_seen *s, struct ehx_known *k, uint64_t key,
+    uint64_t loads)
 {
     uint64_t turn = ehx_begin_reading_(&k->turn);
     if (EHX_GET(k->key) != key)
@@ -301,7 +320,8 @@ _Static_assert(BASE_RSP == 0 && BASE_RBP == 1 && BASE_WALK == 2 && KIND_SKIP == 
 static inline bool ehx_passes_(uint64_t step) { return (step >> 33 & 0x7fff) == 0; }
 
 /* ehx_saved_ loads the registers saved in words below the CFA. two has a byte each for rbp and rbx, others for r12 to r15. */
-static inline __attribute__((always_inline)) void ehx_saved_(struct ehx_frame *f, uint64_t cfa, uint64_t two, uint32_t others)
+static inline __attribute__((always_inline)) void ehx_saved_(struct ehx_frame *f, uint64_t cfa, uint64_t two,
+    uint32_t others)
 {
     const uint64_t *top = (const uint64_t *)(uintptr_t)cfa;
     if (two) {
@@ -360,10 +380,12 @@ bool ehx_is_pointer_(uint64_t type);
 /* ehx_recall_ puts into the exception what the routine has put there before; verdicts are
    only for frames of ehx_gxx_. */
 enum ehx_verdict ehx_recall_(struct ehx_exception *e, uint64_t type, uint64_t place, uint64_t loads);
-void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t key, uint64_t loads, const struct ehx_what *is, bool catches);
+void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t key, uint64_t loads, const struct ehx_what *is,
+    bool catches);
 bool ehx_caught_(const struct ehx_exception *e, const struct ehx_what *is, uint64_t pad);
 void ehx_types_init_(void);
-extern ehx_personality *ehx_gxx_; /* libstdc++'s; null until a frame with it is met, if the program began without libstdc++ */
+/* libstdc++'s; null until a frame with it is met, if the program began without libstdc++ */
+extern ehx_personality *ehx_gxx_;
 
 /* What libstdc++'s routine stores about a handler in the exception, besides the selector. */
 struct ehx_caught {
@@ -380,8 +402,10 @@ struct ehx_cxa {
     struct ehx_exception e;
 };
 _Static_assert(offsetof(struct ehx_cxa, e) == 80 && sizeof(struct ehx_cxa) == 112, "unwind-cxx.h");
-_Static_assert(offsetof(struct ehx_cxa, selector) == 80 + CXA_SELECTOR && offsetof(struct ehx_cxa, caught) == 80 + CXA_CAUGHT &&
-                   offsetof(struct ehx_cxa, caught.pad) == 80 + CXA_PAD && offsetof(struct ehx_cxa, caught.object) == 80 + CXA_OBJECT,
+_Static_assert(offsetof(struct ehx_cxa, selector) == 80 + CXA_SELECTOR &&
+    offsetof(struct ehx_cxa, caught) == 80 + CXA_CAUGHT &&
+                   offsetof(struct ehx_cxa, caught.pad) == 80 + CXA_PAD &&
+                   offsetof(struct ehx_cxa, caught.object) == 80 + CXA_OBJECT,
                "entry.S");
 
 static inline struct ehx_cxa *ehx_cxa_(const struct ehx_exception *e)
@@ -390,7 +414,10 @@ static inline struct ehx_cxa *ehx_cxa_(const struct ehx_exception *e)
 }
 
 /* ehx_raw_type_ returns the type, whose answers may not be rememberable, or 0. */
-static inline uint64_t ehx_raw_type_(const struct ehx_exception *e) { return e->class == CLASS_GNU && ehx_gxx_ ? ehx_cxa_(e)->type : 0; }
+static inline uint64_t ehx_raw_type_(const struct ehx_exception *e)
+{
+    return e->class == CLASS_GNU && ehx_gxx_ ? ehx_cxa_(e)->type : 0;
+}
 
 static inline void ehx_get_(const struct ehx_exception *e, int32_t *selector, struct ehx_caught *c)
 {
@@ -411,13 +438,16 @@ static inline void ehx_put_(struct ehx_exception *e, int32_t selector, const str
 
 /*
  * The number of objects that the loader has ever loaded and unloaded, called loads everywhere. What is remembered of an
- * address is valid for one such number. ehx_loads_ points to the loader's count of loaded objects, and ehx_loaded_ to its
- * count of objects still loaded; they are null if they were not found and the loader must be asked, which takes its lock.
+ * address is valid for one such number. ehx_loads_ points to the loader's count of loaded objects, and ehx_loaded_ to
+ * its count of objects still loaded; they are null if they were not found and the loader must be asked, which takes its
+ * lock.
  */
 extern const uint64_t *ehx_loads_;
 extern const uint32_t *ehx_loaded_;
-extern const uint64_t *ehx_entry_loads_; /* ehx_loads_ for entry.S; null if throws are counted, which entry.S cannot do */
-extern _Atomic uint64_t ehx_table_loads_; /* libehunwind's table is at least this recent; 0: unknown, or libgcc does everything */
+/* ehx_loads_ for entry.S; null if throws are counted, which entry.S cannot do */
+extern const uint64_t *ehx_entry_loads_;
+/* libehunwind's table is at least this recent; 0: unknown, or libgcc does everything */
+extern _Atomic uint64_t ehx_table_loads_;
 void ehx_begin_(void); /* prepares the table early: at the first throw, the system calls for it may be forbidden */
 uint64_t ehx_ask_loads_(void); /* 0: the loader does not say */
 void ehx_forget_(void); /* forgets all slots */
@@ -426,8 +456,10 @@ void ehx_loads_init_(void);
 /* ------------------------------------------------------------------------------- libgcc.sh */
 
 /* libgcc's functions, from its static library. They depend on nothing else, so they work before constructors have run. */
-void libgcc__Unwind_RaiseException(void), libgcc__Unwind_Resume(void), libgcc__Unwind_Resume_or_Rethrow(void), libgcc__Unwind_ForcedUnwind(void);
-uint64_t libgcc__Unwind_GetGR(void *, int), libgcc__Unwind_GetIP(void *), libgcc__Unwind_GetIPInfo(void *, int *), libgcc__Unwind_GetCFA(void *);
+void libgcc__Unwind_RaiseException(void), libgcc__Unwind_Resume(void), libgcc__Unwind_Resume_or_Rethrow(void),
+    libgcc__Unwind_ForcedUnwind(void);
+uint64_t libgcc__Unwind_GetGR(void *, int), libgcc__Unwind_GetIP(void *), libgcc__Unwind_GetIPInfo(void *, int *),
+    libgcc__Unwind_GetCFA(void *);
 uint64_t libgcc__Unwind_GetLanguageSpecificData(void *), libgcc__Unwind_GetRegionStart(void *);
 uint64_t libgcc__Unwind_GetTextRelBase(void *), libgcc__Unwind_GetDataRelBase(void *);
 void libgcc__Unwind_SetGR(void *, int, uint64_t), libgcc__Unwind_SetIP(void *, uint64_t);
@@ -442,15 +474,18 @@ extern uint32_t libgcc___cpu_model[4];
  * program may call libgcc's accessors before libgcc has walked. */
 void ehx_learn_sizes_(void);
 extern void *ehx_accessors_[NUM_ACCESSORS]; /* of context.c, or libgcc's */
-uint64_t ehx_get_gr_(struct ehx_context *c, int reg), ehx_get_ip_(struct ehx_context *c), ehx_get_ip_info_(struct ehx_context *c, int *before);
-uint64_t ehx_get_cfa_(struct ehx_context *c), ehx_get_lsda_(struct ehx_context *c), ehx_get_start_(struct ehx_context *c);
+uint64_t ehx_get_gr_(struct ehx_context *c, int reg), ehx_get_ip_(struct ehx_context *c),
+    ehx_get_ip_info_(struct ehx_context *c, int *before);
+uint64_t ehx_get_cfa_(struct ehx_context *c), ehx_get_lsda_(struct ehx_context *c),
+    ehx_get_start_(struct ehx_context *c);
 uint64_t ehx_get_text_(struct ehx_context *c), ehx_get_data_(struct ehx_context *c);
 void ehx_set_gr_(struct ehx_context *c, int reg, uint64_t value), ehx_set_ip_(struct ehx_context *c, uint64_t pc);
 extern bool ehx_active_; /* false: everything goes to libgcc */
 
 /* ------------------------------------------------------------------------------- stats.c */
 
-enum ehx_counter { COUNT_LEARNED, COUNT_HANDED_OVER, COUNT_ASKED, COUNT_THROWS, COUNT_THROWS_HANDED_OVER, NUM_EHX_COUNTERS };
+enum ehx_counter { COUNT_LEARNED, COUNT_HANDED_OVER, COUNT_ASKED, COUNT_THROWS, COUNT_THROWS_HANDED_OVER,
+    NUM_EHX_COUNTERS };
 void ehx_stats_init_(bool secure);
 extern _Atomic uint64_t ehx_counters_[NUM_EHX_COUNTERS];
 /* Only if figures are wanted, since threads share the words. */

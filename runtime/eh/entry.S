@@ -1,5 +1,6 @@
 /*
- * Functions that begin at their caller's frame, and return to it, enter a landing pad of it or of a frame above, or become a call of libgcc's function with all registers unchanged.
+ * Functions that begin at their caller's frame, and return to it, enter a landing pad of it or of a frame above, or
+ * become a call of libgcc's function with all registers unchanged.
  */
 #include "eh.h"
 
@@ -52,8 +53,8 @@
 .endm
 
 /*
- * An unwinder has to be right at each instruction: a profiler's signal may come at any. While registers of the frame to land in
- * are loaded, this frame keeps its caller's, and the stack is as it was.
+ * An unwinder has to be right at each instruction: a profiler's signal may come at any. While registers of the frame to
+ * land in are loaded, this frame keeps its caller's, and the stack is as it was.
  */
 	.macro	keep	regs:vararg
 	.irp	reg, \regs
@@ -65,8 +66,9 @@
 #define KEPT 48 /* bytes, of all six */
 
 /*
- * Between the two instructions the frame is the one to land in, with all its registers, but for its pc. As of a frame that a signal
- * interrupted, that is no return address: it may be the first of a function's part. A function goes on with its own frame's CFA at rsp+8.
+ * Between the two instructions the frame is the one to land in, with all its registers, but for its pc. As of a frame
+ * that a signal interrupted, that is no return address: it may be the first of a function's part. A function goes on
+ * with its own frame's CFA at rsp+8.
  */
 	.macro	leap	rsp, pc
 	mov	\rsp, %rsp
@@ -123,9 +125,10 @@ land:	keep	rbp, rbx, r12, r13, r14, r15
 	.endm
 
 /*
- * _Unwind_RaiseException follows the trail that was followed before where the stack was as high, as ehx_follow_ does: the processor
- * need not wait for the type or an address to find it. All is read before anything is changed:
- * an offset and the address that is to be there, then the turn, then the word of the stack. Registers are where the caller left them.
+ * _Unwind_RaiseException follows the trail that was followed before where the stack was as high, as ehx_follow_ does:
+ * the processor need not wait for the type or an address to find it. All is read before anything is changed:
+ * an offset and the address that is to be there, then the turn, then the word of the stack. Registers are where the
+ * caller left them.
  */
 	.balign	64
 	.globl	_Unwind_RaiseException
@@ -261,9 +264,10 @@ _Unwind_RaiseException:
 	.endm
 
 /*
- * _Unwind_Resume does the usual case here: the caller passes over its call, and the frame above it has a cleanup, or it is the frame of the
- * handler, of which libstdc++'s routine has stored all in the exception. All is read before anything is changed, and the turns are looked
- * at again after what belongs to them. Registers are where the caller left them.
+ * _Unwind_Resume does the usual case here: the caller passes over its call, and the frame above it has a cleanup, or it
+ * is the frame of the handler, of which libstdc++'s routine has stored all in the exception. All is read before
+ * anything is changed, and the turns are looked at again after what belongs to them. Registers are where the caller
+ * left them.
  */
 	.balign	64
 	.globl	_Unwind_Resume
@@ -363,8 +367,8 @@ _Unwind_Resume:
 	.size	_Unwind_Resume, .-_Unwind_Resume
 
 /*
- * The functions for contexts. They jump to context.c or, if nothing is done here, to libgcc's at once: a personality routine
- * calls ten of them for a cleanup.
+ * The functions for contexts. They jump to context.c or, if nothing is done here, to libgcc's at once: a personality
+ * routine calls ten of them for a cleanup.
  */
 	.macro	accessor name, function
 	.globl	\name

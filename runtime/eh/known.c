@@ -66,8 +66,10 @@ static bool has_table(uint64_t pc)
 static void write_known(struct ehx_known *k, const struct ehx_what *is, uint64_t key, uint64_t loads)
 {
     uint64_t pc = key / 2, turn;
-    struct ehx_known new = {.key = key, .loads = loads, .pad = is->pad, .personality = (uint64_t)(uintptr_t)is->personality};
-    if ((is->function && pc - is->function >= UINT32_MAX) || (is->lsda && (uint64_t)(int64_t)(int32_t)(is->lsda - pc) != is->lsda - pc))
+    struct ehx_known new = {.key = key, .loads = loads, .pad = is->pad,
+        .personality = (uint64_t)(uintptr_t)is->personality};
+    if ((is->function && pc - is->function >= UINT32_MAX) ||
+        (is->lsda && (uint64_t)(int64_t)(int32_t)(is->lsda - pc) != is->lsda - pc))
         return; /* no object is that large */
     memcpy(&new.step, &is->step, sizeof new.step);
     memcpy(&new.others, is->step.others, sizeof new.others);
@@ -79,11 +81,15 @@ static void write_known(struct ehx_known *k, const struct ehx_what *is, uint64_t
     ehx_end_writing_(&k->turn, turn);
 }
 
-static bool in_use(const struct ehx_known *k, uint64_t loads) { return EHX_GET(k->key) != 0 && EHX_GET(k->loads) == loads; }
+static bool in_use(const struct ehx_known *k, uint64_t loads)
+{
+    return EHX_GET(k->key) != 0 && EHX_GET(k->loads) == loads;
+}
 
 /*
- * note stores what was learnt in one of the address's two slots: an empty or outdated one, else the one that the address
- * chooses. If both are in use while few slots are (KNOWN_FEW), all slots are used from then on, and entries are learnt again.
+ * note stores what was learnt in one of the address's two slots: an empty or outdated one, else the one that the
+ * address chooses. If both are in use while few slots are (KNOWN_FEW), all slots are used from then on, and entries are
+ * learnt again.
  */
 static void note(const struct ehx_what *is, uint64_t key, uint64_t loads)
 {

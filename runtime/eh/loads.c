@@ -50,4 +50,5 @@ REGISTERS(__register_frame_table, (void *begin), (begin))
 REGISTERS(__register_frame_info, (void *begin, void *object), (begin, object))
 REGISTERS(__register_frame_info_table, (void *begin, void *object), (begin, object))
 REGISTERS(__register_frame_info_bases, (void *begin, void *object, void *text, void *data), (begin, object, text, data))
-REGISTERS(__register_frame_info_table_bases, (void *begin, void *object, void *text, void *data), (begin, object, text, data))
+REGISTERS(__register_frame_info_table_bases, (void *begin, void *object, void *text, void *data),
+    (begin, object, text, data))

@@ -41,8 +41,9 @@ static void write_trail(struct ehx_trail *t, const struct ehx_trail *new)
 }
 
 /*
- * step_on takes the plain step of a frame whose CFA is rsp plus an offset. It stores where the return address is, in words
- * from start, and with reg where registers are. It returns false for any other step, and if an offset is too large.
+ * step_on takes the plain step of a frame whose CFA is rsp plus an offset. It stores where the return address is, in
+ * words from start, and with reg where registers are. It returns false for any other step, and if an offset is too
+ * large.
  */
 static bool step_on(struct ehx_frame *f, uint64_t start, const struct ehx_step *s, uint16_t *at, uint16_t *reg)
 {
@@ -71,7 +72,8 @@ static bool find(struct ehx_seen *s, uint64_t pc, uint64_t loads)
     return ehx_in_slot_(s, &ehx_known_[i], pc * 2, loads) || ehx_in_slot_(s, &ehx_known_[i ^ 1], pc * 2, loads);
 }
 
-__attribute__((noinline, cold)) void ehx_learn_stride_(struct ehx_stride *t, struct ehx_frame f, struct ehx_known *from, uint64_t loads)
+__attribute__((noinline, cold)) void ehx_learn_stride_(struct ehx_stride *t, struct ehx_frame f, struct ehx_known *from,
+    uint64_t loads)
 {
     struct ehx_stride new = {.start = f.pc * 2, .loads = loads};
     struct ehx_seen s;
@@ -111,7 +113,8 @@ __attribute__((noinline, cold)) void ehx_learn_stride_(struct ehx_stride *t, str
 }
 
 /* ehx_learn_trail_ walks the path of a throw that has just found its handler once more, and stores it. */
-__attribute__((noinline, cold)) void ehx_learn_trail_(struct ehx_trail *t, struct ehx_frame f, struct ehx_exception *e, uint64_t type,
+__attribute__((noinline, cold)) void ehx_learn_trail_(struct ehx_trail *t, struct ehx_frame f, struct ehx_exception *e,
+    uint64_t type,
                                                       uint64_t loads)
 {
     struct ehx_trail new = {.type = type, .loads = loads};

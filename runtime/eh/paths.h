@@ -1,9 +1,10 @@
 /*
  * Paths over several frames that were taken before, of two kinds: strides and trails. A path stores the offsets of the
- * return addresses from the stack pointer at its start, so that the processor can read them all at once; if all addresses
- * are as stored, so are the frames. The CFA of each frame is rsp plus an offset.
+ * return addresses from the stack pointer at its start, so that the processor can read them all at once; if all
+ * addresses are as stored, so are the frames. The CFA of each frame is rsp plus an offset.
  *
- * Slots work as in eh.h. Before a word of the stack is read, its offset and the expected address are read and the turn is checked.
+ * Slots work as in eh.h. Before a word of the stack is read, its offset and the expected address are read and the turn
+ * is checked.
  */
 #ifndef EHX_PATHS_H
 #define EHX_PATHS_H
@@ -15,7 +16,8 @@
 enum { PATH_RBP, PATH_RBX, PATH_R12, PATH_R13, PATH_R14, PATH_R15, PATH_REGS };
 
 /* A stride leads from a frame over frames of KIND_SKIP and KIND_CLEANUP. Offsets are in words. */
-enum { STRIDE_MAX = 16, STRIDE_MIN = 3, STRIDE_SLOTS = 256, STRIDE_GROUP = 4 /* frames that are looked at together */, STRIDE_NONE = 1 << 7 };
+enum { STRIDE_MAX = 16, STRIDE_MIN = 3, STRIDE_SLOTS = 256, STRIDE_GROUP = 4 /* frames that are looked at together */,
+    STRIDE_NONE = 1 << 7 };
 struct ehx_stride {
     _Alignas(64) _Atomic uint64_t turn;
     uint64_t start, loads;    /* the first frame's key, as in struct ehx_known */
@@ -26,7 +28,8 @@ struct ehx_stride {
     uint64_t up, pc_after; /* the last frame's rsp minus rsp at the start, and its pc */
     uint64_t pc[STRIDE_MAX];
 };
-_Static_assert(sizeof(struct ehx_stride) == 256 && offsetof(struct ehx_stride, at) % 8 == 0 && offsetof(struct ehx_stride, reg) % 8 == 0 &&
+_Static_assert(sizeof(struct ehx_stride) == 256 && offsetof(struct ehx_stride, at) % 8 == 0 &&
+    offsetof(struct ehx_stride, reg) % 8 == 0 &&
                    offsetof(struct ehx_stride, last) == offsetof(struct ehx_stride, reg) + 12,
                "four cache lines, read by words");
 
@@ -45,18 +48,24 @@ struct ehx_trail {
     uint64_t pad;
     struct ehx_caught caught;
 };
-_Static_assert(sizeof(struct ehx_trail) <= 256 && offsetof(struct ehx_trail, reg) % 8 == 0 && offsetof(struct ehx_trail, selector) == offsetof(struct ehx_trail, reg) + 12,
+_Static_assert(sizeof(struct ehx_trail) <= 256 && offsetof(struct ehx_trail, reg) % 8 == 0 &&
+    offsetof(struct ehx_trail, selector) == offsetof(struct ehx_trail, reg) + 12,
                "four cache lines, read by words");
 
 extern struct ehx_stride ehx_strides_[STRIDE_SLOTS];
-_Static_assert(offsetof(struct ehx_trail, type) == TRAIL_TYPE && offsetof(struct ehx_trail, loads) == TRAIL_LOADS && offsetof(struct ehx_trail, pc) == TRAIL_PC &&
-                   offsetof(struct ehx_trail, at) == TRAIL_AT && offsetof(struct ehx_trail, n) == TRAIL_N && offsetof(struct ehx_trail, cleanup) == TRAIL_N + 1 &&
-                   offsetof(struct ehx_trail, rsp) == TRAIL_RSP && offsetof(struct ehx_trail, reg) == TRAIL_REG && offsetof(struct ehx_trail, pad) == TRAIL_PAD &&
-                   offsetof(struct ehx_trail, caught) == TRAIL_CAUGHT && sizeof(struct ehx_trail) % (1 << TRAIL_UNIT) == 0,
+_Static_assert(offsetof(struct ehx_trail, type) == TRAIL_TYPE && offsetof(struct ehx_trail, loads) == TRAIL_LOADS &&
+    offsetof(struct ehx_trail, pc) == TRAIL_PC &&
+                   offsetof(struct ehx_trail, at) == TRAIL_AT && offsetof(struct ehx_trail, n) == TRAIL_N &&
+                   offsetof(struct ehx_trail, cleanup) == TRAIL_N + 1 &&
+                   offsetof(struct ehx_trail, rsp) == TRAIL_RSP && offsetof(struct ehx_trail, reg) == TRAIL_REG &&
+                   offsetof(struct ehx_trail, pad) == TRAIL_PAD &&
+                   offsetof(struct ehx_trail, caught) == TRAIL_CAUGHT &&
+                   sizeof(struct ehx_trail) % (1 << TRAIL_UNIT) == 0,
                "entry.S");
 
 extern struct ehx_trail ehx_trails_[TRAIL_SLOTS];
-extern uint16_t ehx_hints_[TRAIL_SLOTS]; /* by stack pointer: the trail that _Unwind_RaiseException tries, see entry.S */
+/* by stack pointer: the trail that _Unwind_RaiseException tries, see entry.S */
+extern uint16_t ehx_hints_[TRAIL_SLOTS];
 void ehx_learn_stride_(struct ehx_stride *t, struct ehx_frame f, struct ehx_known *from, uint64_t loads);
 void ehx_learn_trail_(struct ehx_trail *t, struct ehx_frame f, struct ehx_exception *e, uint64_t type, uint64_t loads);
 
@@ -83,10 +92,11 @@ static inline __attribute__((always_inline)) void ehx_restore_(struct ehx_frame 
 }
 
 /*
- * ehx_stride_ takes strides from the frame that s describes to another one; an exception passes over both. It reports whether it
- * took any; of s, only the slot is then valid.
+ * ehx_stride_ takes strides from the frame that s describes to another one; an exception passes over both. It reports
+ * whether it took any; of s, only the slot is then valid.
  */
-static inline __attribute__((always_inline)) bool ehx_stride_(struct ehx_frame *f, struct ehx_seen *s, uint64_t loads, unsigned kinds)
+static inline __attribute__((always_inline)) bool ehx_stride_(struct ehx_frame *f, struct ehx_seen *s, uint64_t loads,
+    unsigned kinds)
 {
     size_t slot = (size_t)(s->slot - ehx_known_);
     uint64_t rsp = f->rsp, key = f->pc * 2;
@@ -106,7 +116,8 @@ static inline __attribute__((always_inline)) bool ehx_stride_(struct ehx_frame *
         int left = reg[1] >> 48 & 0xff;
         found = NOTED;
         do { /* an offset is valid if all addresses before it are the same */
-            uint64_t a = EHX_GET(*group), first = EHX_GET(want[0]), second = EHX_GET(want[1]), third = EHX_GET(want[2]), fourth = EHX_GET(want[3]);
+            uint64_t a = EHX_GET(*group), first = EHX_GET(want[0]), second = EHX_GET(want[1]), third = EHX_GET(want[2]),
+                fourth = EHX_GET(want[3]);
             if (!ehx_unchanged_(&t->turn, turn)) {
                 found = CHANGED;
                 break;
@@ -141,7 +152,8 @@ static inline __attribute__((always_inline)) bool ehx_stride_(struct ehx_frame *
  * ehx_follow_ follows a trail. If it returns false it has changed nothing; learn is then null or a place to store the
  * path of this throw.
  */
-static inline __attribute__((always_inline)) bool ehx_follow_(struct ehx_landing *to, struct ehx_exception *e, uint64_t loads,
+static inline __attribute__((always_inline)) bool ehx_follow_(struct ehx_landing *to, struct ehx_exception *e,
+    uint64_t loads,
                                                               struct ehx_trail **learn)
 {
     struct ehx_frame *f = &to->frame;
@@ -191,7 +203,8 @@ static inline __attribute__((always_inline)) bool ehx_follow_(struct ehx_landing
     ehx_copy_from_(&caught, &t->caught, sizeof caught);
     if (!ehx_unchanged_(&t->turn, turn))
         return false;
-    uint16_t *hint = &ehx_hints_[(rsp - 8) / 16 % TRAIL_SLOTS], this = (uint16_t)(((char *)t - (char *)ehx_trails_) >> TRAIL_UNIT);
+    uint16_t *hint = &ehx_hints_[(rsp - 8) / 16 % TRAIL_SLOTS],
+        this = (uint16_t)(((char *)t - (char *)ehx_trails_) >> TRAIL_UNIT);
     if (EHX_GET(*hint) != this && (EHX_GET(*hint) == 0 || ehx_seldom_()))
         __atomic_store_n(hint, this, __ATOMIC_RELAXED);
     int32_t selector = (int32_t)(reg[1] >> 32);
@@ -207,11 +220,13 @@ static inline __attribute__((always_inline)) bool ehx_follow_(struct ehx_landing
 }
 
 /*
- * ehx_run_ takes plain steps from the frame that s describes, over frames of the given kinds, as long as the callee's slot
- * leads to each, and up to a limit. It returns 1 if s describes the frame reached, 0 if that frame must still be looked up,
- * and a negative value if the stack does not rise. s->slot must not be null, and the first step must be a plain one.
+ * ehx_run_ takes plain steps from the frame that s describes, over frames of the given kinds, as long as the callee's
+ * slot leads to each, and up to a limit. It returns 1 if s describes the frame reached, 0 if that frame must still be
+ * looked up, and a negative value if the stack does not rise. s->slot must not be null, and the first step must be a
+ * plain one.
  */
-static inline __attribute__((always_inline)) int ehx_run_(struct ehx_frame *f, struct ehx_seen *s, uint64_t loads, unsigned kinds)
+static inline __attribute__((always_inline)) int ehx_run_(struct ehx_frame *f, struct ehx_seen *s, uint64_t loads,
+    unsigned kinds)
 {
     struct ehx_known *k = s->slot;
     uint64_t step = ehx_first_word_(&s->step); /* kinds has KIND_SKIP */
@@ -260,7 +275,8 @@ static inline __attribute__((always_inline)) int ehx_run_(struct ehx_frame *f, s
         if (!ehx_unchanged_(&n->turn, turn))
             break;
         k = n;
-        if (unlikely((!ehx_passes_(step) && (!(kinds >> (step >> 40 & 7) & 1) || (step >> 32 & 3) == BASE_WALK)) || steps == STRIDE_MAX)) {
+        if (unlikely((!ehx_passes_(step) && (!(kinds >> (step >> 40 & 7) & 1) || (step >> 32 & 3) == BASE_WALK)) ||
+            steps == STRIDE_MAX)) {
             memcpy(&s->step, &step, sizeof step);
             memcpy(s->step.others, &others, sizeof others);
             s->pad = pad;
@@ -269,13 +285,15 @@ static inline __attribute__((always_inline)) int ehx_run_(struct ehx_frame *f, s
         }
     }
     s->slot = k;
-    *f = (struct ehx_frame){.rsp = rsp, .rbp = rbp, .pc = pc, .rbx = rbx, .r12 = r12, .r13 = r13, .r14 = r14, .r15 = r15};
+    *f = (struct ehx_frame){.rsp = rsp, .rbp = rbp, .pc = pc, .rbx = rbx, .r12 = r12, .r13 = r13, .r14 = r14,
+        .r15 = r15};
     return found;
 }
 
 /* ehx_advance_ goes on to the next frame of another kind than kinds and describes it in s. It returns a negative value if
    that is not possible. */
-static inline __attribute__((always_inline)) int ehx_advance_(struct ehx_frame *f, struct ehx_seen *s, bool *exact, uint64_t loads, unsigned kinds)
+static inline __attribute__((always_inline)) int ehx_advance_(struct ehx_frame *f, struct ehx_seen *s, bool *exact,
+    uint64_t loads, unsigned kinds)
 {
     do {
         if (likely(s->slot && s->step.base != BASE_WALK)) {

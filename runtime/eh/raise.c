@@ -6,7 +6,10 @@
 
 #include "paths.h"
 
-static inline struct ehx_answer result(ehx_reason r) { return (struct ehx_answer){ANSWER_RETURN, (uint64_t)(int64_t)r}; }
+static inline struct ehx_answer result(ehx_reason r)
+{
+    return (struct ehx_answer){ANSWER_RETURN, (uint64_t)(int64_t)r};
+}
 static struct ehx_answer hand_over(void (*to)(void))
 {
     ehx_count_(COUNT_HANDED_OVER);
@@ -48,12 +51,14 @@ static inline uint64_t identity(const struct ehx_frame *f, bool exact) { return 
 static __attribute__((noinline)) ehx_reason ask(int actions, struct ehx_exception *e, struct ehx_frame *f, bool exact,
                                                 const struct ehx_what *is, struct ehx_context *c)
 {
-    *c = (struct ehx_context){.magic = EHX_MAGIC, .frame = f, .function = is->function, .lsda = is->lsda, .exact = exact, .filled = true};
+    *c = (struct ehx_context){.magic = EHX_MAGIC, .frame = f, .function = is->function, .lsda = is->lsda,
+        .exact = exact, .filled = true};
     return is->personality(1, actions, e->class, e, c);
 }
 
 /* land sets a frame to continue at a landing pad. */
-static inline struct ehx_answer land(struct ehx_landing *to, struct ehx_frame *f, uint64_t pad, uint64_t rax, uint64_t rdx)
+static inline struct ehx_answer land(struct ehx_landing *to, struct ehx_frame *f, uint64_t pad, uint64_t rax,
+    uint64_t rdx)
 {
     f->pc = pad;
     to->rax = rax;
@@ -61,7 +66,8 @@ static inline struct ehx_answer land(struct ehx_landing *to, struct ehx_frame *f
     return (struct ehx_answer){ANSWER_LAND, 0};
 }
 
-static inline struct ehx_answer land_cleanup(struct ehx_landing *to, struct ehx_frame *f, uint64_t pad, struct ehx_exception *e)
+static inline struct ehx_answer land_cleanup(struct ehx_landing *to, struct ehx_frame *f, uint64_t pad,
+    struct ehx_exception *e)
 {
     return land(to, f, pad, (uint64_t)(uintptr_t)e, 0);
 }
@@ -100,7 +106,8 @@ static struct ehx_answer install(struct ehx_landing *to, struct ehx_frame *f, ui
 }
 
 /* handler enters the handler that the search phase found in this frame. */
-static struct ehx_answer handler(struct ehx_landing *to, struct ehx_exception *e, struct ehx_frame *f, bool exact, const struct ehx_what *is)
+static struct ehx_answer handler(struct ehx_landing *to, struct ehx_exception *e, struct ehx_frame *f, bool exact,
+    const struct ehx_what *is)
 {
     if (likely(ehx_caught_(e, is, is->pad)))
         return land_handler(to, f, e);
@@ -115,15 +122,17 @@ static struct ehx_answer handler(struct ehx_landing *to, struct ehx_exception *e
 }
 
 /*
- * cleanup runs the cleanup phase from a frame up to the first landing pad. to_libgcc takes over what it cannot do: libgcc's
- * phase starts at the call again, and asks personality routines once more that have answered "continue".
+ * cleanup runs the cleanup phase from a frame up to the first landing pad. to_libgcc takes over what it cannot do:
+ * libgcc's phase starts at the call again, and asks personality routines once more that have answered "continue".
  */
-static struct ehx_answer cleanup(struct ehx_landing *to, struct ehx_exception *e, struct ehx_frame *f, bool exact, uint64_t loads,
+static struct ehx_answer cleanup(struct ehx_landing *to, struct ehx_exception *e, struct ehx_frame *f, bool exact,
+    uint64_t loads,
                                  void (*to_libgcc)(void))
 {
     struct ehx_seen s = {.slot = NULL};
     int status = EH_ELF_OK;
-    for (ehx_look_again_(&s, f->pc, exact, loads); status == EH_ELF_OK; status = ehx_advance_(f, &s, &exact, loads, 1 << KIND_SKIP)) {
+    for (ehx_look_again_(&s, f->pc, exact, loads); status == EH_ELF_OK; status = ehx_advance_(f, &s, &exact, loads,
+        1 << KIND_SKIP)) {
         if (s.step.kind == KIND_SKIP)
             continue;
         if (s.step.kind == KIND_CLEANUP)
@@ -164,7 +173,8 @@ static __attribute__((noinline, cold)) struct ehx_answer give_up(uint64_t pc)
 }
 
 /* throw_by_frames throws frame by frame, without a trail. It stores the trail in learn, if not null. */
-static __attribute__((noinline)) struct ehx_answer throw_by_frames(struct ehx_exception *e, struct ehx_landing *to, uint64_t loads, struct ehx_trail *learn)
+static __attribute__((noinline)) struct ehx_answer throw_by_frames(struct ehx_exception *e, struct ehx_landing *to,
+    uint64_t loads, struct ehx_trail *learn)
 {
     struct ehx_seen s = {.slot = NULL};
     struct ehx_frame f = to->frame, first = f; /* first: the first frame in which the cleanup phase stops, if stops */
@@ -294,10 +304,11 @@ static bool reaches(struct ahead *a, struct ehx_frame f, uint64_t loads)
 }
 
 /*
- * forced_on is the fast part of forced: it goes on from a frame, after its stop function, over frames of KIND_SKIP that a
- * plain step and the callee's slot lead to, with s in registers. It returns a status for forced to act on.
+ * forced_on is the fast part of forced: it goes on from a frame, after its stop function, over frames of KIND_SKIP that
+ * a plain step and the callee's slot lead to, with s in registers. It returns a status for forced to act on.
  */
-static int forced_on(struct ehx_frame *f, struct ehx_seen *s, struct ehx_context *c, struct ehx_exception *e, uint64_t loads, ehx_stop *stop, void *arg)
+static int forced_on(struct ehx_frame *f, struct ehx_seen *s, struct ehx_context *c, struct ehx_exception *e,
+    uint64_t loads, ehx_stop *stop, void *arg)
 {
     struct ehx_known *k = s->slot;
     uint64_t step = ehx_first_word_(&s->step);
@@ -364,7 +375,8 @@ static struct ehx_answer forced(struct ehx_landing *to, struct ehx_exception *e,
                     return result(FATAL_PHASE2_ERROR);
             }
         }
-        int status = i >= a->n && s.slot && !(s.step.base & BASE_WALK) ? forced_on(f, &s, &c, e, loads, stop, arg) : EH_ELF_OK;
+        int status = i >= a->n && s.slot &&
+            !(s.step.base & BASE_WALK) ? forced_on(f, &s, &c, e, loads, stop, arg) : EH_ELF_OK;
         if (status == EH_ELF_OK)
             status = ehx_step_(f, &exact, &s.step);
         if (status == EH_ELF_OUTERMOST) { /* libgcc ends here, too: the caller's pc is 0, for which there is no FDE */

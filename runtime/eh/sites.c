@@ -6,7 +6,8 @@
 
 enum { HEADER = 24, PERSONALITY = 16, GROUP = 8, PER_GROUP = 32, INDIRECT = 1, CALL_SIZE = 5, ALIGNMENT = 16 };
 enum { FORM_SKIP, FORM_CLEANUP, FORM_OTHER, FORMS }; /* of a site: either of CALL_SIZE; size and kind follow */
-enum { ARGS_FOLLOW = 6, ARGS_MAX = UINT16_MAX }; /* in the place of a kind: bytes of arguments and the kind follow; words */
+/* in the place of a kind: bytes of arguments and the kind follow; words */
+enum { ARGS_FOLLOW = 6, ARGS_MAX = UINT16_MAX };
 
 struct reader {
     const uint8_t *p, *end;
@@ -51,11 +52,13 @@ static uint64_t arguments(struct reader *r, uint64_t *kind)
 }
 
 /* in_function reads the sites of the function from start on, of size bytes, until pc is found. */
-static void in_function(struct reader *r, uint64_t pc, uint64_t start, uint64_t size, uint64_t bias, struct ehx_what *is)
+static void in_function(struct reader *r, uint64_t pc, uint64_t start, uint64_t size, uint64_t bias,
+    struct ehx_what *is)
 {
     is->step.kind = KIND_ASK;
     for (uint64_t at = start; r->p < r->end;) {
-        uint64_t gap = uleb(r), form = gap % FORMS, n = CALL_SIZE, kind = form == FORM_CLEANUP ? KIND_CLEANUP : KIND_SKIP, up = size, args = 0;
+        uint64_t gap = uleb(r), form = gap % FORMS, n = CALL_SIZE,
+            kind = form == FORM_CLEANUP ? KIND_CLEANUP : KIND_SKIP, up = size, args = 0;
         at += gap / FORMS;
         if (form == FORM_OTHER) {
             n = uleb(r);
@@ -96,21 +99,24 @@ bool ehx_named_(const struct link_map *map, int64_t tag, const char *prefix)
 }
 
 /*
- * take_personality reads the address of a personality routine, which must be code of an object, or of the pointer to it,
- * which must lie in an object. AddressSanitizer must not check it: the word may lie between variables.
+ * take_personality reads the address of a personality routine, which must be code of an object, or of the pointer to
+ * it, which must lie in an object. AddressSanitizer must not check it: the word may lie between variables.
  *
- * Its object must need a libgcc_s or a libunwind, of whose names ours are the first, or be this library: one with a static libgcc
- * reads contexts of libgcc's form only. known reports whether the object is what the loader gives a program for a language's library.
- * Any other can do what it likes, under whatever name: an eh_elf's kinds are not for it.
+ * Its object must need a libgcc_s or a libunwind, of whose names ours are the first, or be this library: one with a
+ * static libgcc reads contexts of libgcc's form only. known reports whether the object is what the loader gives a
+ * program for a language's library. Any other can do what it likes, under whatever name: an eh_elf's kinds are not for
+ * it.
  */
-__attribute__((no_sanitize("address"))) static bool take_personality(struct ehx_what *is, const struct ehu_table *table, const struct ehu_object *o,
+__attribute__((no_sanitize("address"))) static bool take_personality(struct ehx_what *is, const struct ehu_table *table,
+    const struct ehu_object *o,
                                                                      const uint8_t *p, bool *known)
 {
     static const char libgcc[] = "libgcc_s.so.";
     struct dl_find_object in;
     uint64_t address = o->bias + u64(p), own = (uint64_t)(uintptr_t)libgcc;
     if (u64(p + 8) & INDIRECT) {
-        if (_dl_find_object((void *)(uintptr_t)address, &in) != 0 || (uint64_t)(uintptr_t)in.dlfo_map_end - address < sizeof address)
+        if (_dl_find_object((void *)(uintptr_t)address, &in) != 0 ||
+            (uint64_t)(uintptr_t)in.dlfo_map_end - address < sizeof address)
             return false;
         memcpy(&address, (const void *)(uintptr_t)address, sizeof address);
     }
@@ -123,7 +129,8 @@ __attribute__((no_sanitize("address"))) static bool take_personality(struct ehx_
         return true;
     bool cxx = ehx_named_(map, DT_SONAME, LIBSTDCXX);
     *known = cxx || ehx_named_(map, DT_SONAME, "libc++abi.so.") || ehx_named_(map, DT_SONAME, libgcc);
-    if (cxx && !ehx_gxx_) /* e.g. an extension of Python has brought libstdc++, for itself alone; it has no other routine */
+    /* e.g. an extension of Python has brought libstdc++, for itself alone; it has no other routine */
+    if (cxx && !ehx_gxx_)
         __atomic_store_n(&ehx_gxx_, is->personality, __ATOMIC_RELAXED);
     return (own >= (uint64_t)(uintptr_t)in.dlfo_map_start && own < (uint64_t)(uintptr_t)in.dlfo_map_end) ||
            ehx_named_(map, DT_NEEDED, libgcc) || ehx_named_(map, DT_NEEDED, "libunwind.so");
@@ -145,7 +152,8 @@ void ehx_site_(const struct ehu_table *table, const struct ehu_object *o, uint64
     uint64_t base = u64(t), groups = u32(t + 12), personalities = u32(t + 16), size = u32(t + 20);
     if (HEADER + personalities * PERSONALITY + groups * GROUP + size > o->sites_size)
         return;
-    const uint8_t *routine = t + HEADER, *group = routine + personalities * PERSONALITY, *stream = group + groups * GROUP;
+    const uint8_t *routine = t + HEADER, *group = routine + personalities * PERSONALITY,
+        *stream = group + groups * GROUP;
     is->step.kind = KIND_SKIP;
     if (groups == 0 || pc < base || pc - base > UINT32_MAX)
         return;

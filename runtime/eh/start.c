@@ -85,8 +85,10 @@ static bool turn_on(bool secure)
 __attribute__((constructor(101))) static void start(void)
 {
     static void *const accessors[NUM_ACCESSORS] = {
-        libgcc__Unwind_GetGR, libgcc__Unwind_SetGR, libgcc__Unwind_GetIP, libgcc__Unwind_GetIPInfo, libgcc__Unwind_SetIP, libgcc__Unwind_GetCFA,
-        libgcc__Unwind_GetLanguageSpecificData, libgcc__Unwind_GetRegionStart, libgcc__Unwind_GetTextRelBase, libgcc__Unwind_GetDataRelBase};
+        libgcc__Unwind_GetGR, libgcc__Unwind_SetGR, libgcc__Unwind_GetIP, libgcc__Unwind_GetIPInfo,
+            libgcc__Unwind_SetIP, libgcc__Unwind_GetCFA,
+        libgcc__Unwind_GetLanguageSpecificData, libgcc__Unwind_GetRegionStart, libgcc__Unwind_GetTextRelBase,
+        libgcc__Unwind_GetDataRelBase};
     bool secure = ehu_secure_();
     ehx_cpu_indicator_init();
     ehx_stats_init_(secure);

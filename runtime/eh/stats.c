@@ -31,10 +31,12 @@ static void print(void)
     const char *path = ehu_object_path_(stopped, &eh_elf);
     int n = snprintf(line, sizeof line,
                      "ehasm: exceptions: %s, %lu throws taken over, %lu handed over, %lu frames learnt, %lu calls handed over, %lu routines asked\n",
-                     ehx_active_ ? "on" : "off", count(COUNT_THROWS), count(COUNT_THROWS_HANDED_OVER), count(COUNT_LEARNED),
+                     ehx_active_ ? "on" : "off", count(COUNT_THROWS), count(COUNT_THROWS_HANDED_OVER),
+                     count(COUNT_LEARNED),
                      count(COUNT_HANDED_OVER), count(COUNT_ASKED));
     if (path)
-        n += snprintf(line + n, sizeof line - (size_t)n, "ehasm: exceptions: the last throw was handed over at %#lx in %.200s, %s\n", stopped, path,
+        n += snprintf(line + n, sizeof line - (size_t)n,
+            "ehasm: exceptions: the last throw was handed over at %#lx in %.200s, %s\n", stopped, path,
                       eh_elf ? "where its eh_elf does not say what to do" : "which has no eh_elf");
     if (n > 0 && write(2, line, (size_t)n) < 0)
         return;

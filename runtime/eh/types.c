@@ -42,8 +42,8 @@ static struct {
 } kinds_of_types;
 
 /*
- * points_plainly reports whether a pointer of a type is the same after any conversion that a handler may do: it points to no class, or to one
- * whose bases are single, public and not virtual, all the way up.
+ * points_plainly reports whether a pointer of a type is the same after any conversion that a handler may do: it points
+ * to no class, or to one whose bases are single, public and not virtual, all the way up.
  */
 static bool points_plainly(uint64_t type)
 {
@@ -55,7 +55,8 @@ static bool points_plainly(uint64_t type)
         to = ehx_word_(to + BASE);
         kind = ehx_word_(to);
     }
-    return kind == kinds_of_types.class || kind == kinds_of_types.fundamental || kind == kinds_of_types.enumeration || kind == kinds_of_types.pointer;
+    return kind == kinds_of_types.class || kind == kinds_of_types.fundamental || kind == kinds_of_types.enumeration ||
+        kind == kinds_of_types.pointer;
 }
 
 enum { TYPE_SLOTS = 512 };
@@ -130,7 +131,8 @@ static bool base_of(struct answer *a, const struct ehx_exception *e)
 }
 
 /* ehx_remember_ stores the routine's latest answer of the search phase. */
-void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t place, uint64_t loads, const struct ehx_what *is, bool catches)
+void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t place, uint64_t loads, const struct ehx_what *is,
+    bool catches)
 {
     if (type == 0 || is->personality != ehx_gxx_ || !in_object(type))
         return;

@@ -4,8 +4,8 @@
 #include "preload.h"
 
 /*
- * fill fills the array if it can do so without the original, and returns the number of frames, or 0. If the tables lead to memory
- * that cannot be read, glibc's backtrace would follow them and crash: libgcc reads
+ * fill fills the array if it can do so without the original, and returns the number of frames, or 0. If the tables lead
+ * to memory that cannot be read, glibc's backtrace would follow them and crash: libgcc reads
  * wherever the tables lead, and looks at the code at an unknown return address. That
  * happens if a signal interrupts the few instructions at the end of libgcc's own
  * _Unwind_Resume that its tables describe wrongly. Only the frames before are available.

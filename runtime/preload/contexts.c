@@ -59,7 +59,8 @@ static bool next(struct _Unwind_Context *c, const struct walked *w)
     return true;
 }
 
-static _Unwind_Reason_Code call_back(_Unwind_Trace_Fn trace, void *arg, const eh_elf_regs_t *regs, const struct walked *w)
+static _Unwind_Reason_Code call_back(_Unwind_Trace_Fn trace, void *arg, const eh_elf_regs_t *regs,
+    const struct walked *w)
 {
     struct _Unwind_Context c;
     memcpy(c.magic, magic, sizeof magic);
@@ -147,9 +148,18 @@ static uint64_t ask_lsda(struct _Unwind_Context *c, int index)
 {
     return (void)index, (uint64_t)(uintptr_t)ehp_original_.get_lsda(c);
 }
-static uint64_t ask_region(struct _Unwind_Context *c, int index) { return (void)index, ehp_original_.get_region_start(c); }
-static uint64_t ask_data(struct _Unwind_Context *c, int index) { return (void)index, ehp_original_.get_data_rel_base(c); }
-static uint64_t ask_text(struct _Unwind_Context *c, int index) { return (void)index, ehp_original_.get_text_rel_base(c); }
+static uint64_t ask_region(struct _Unwind_Context *c, int index)
+{
+    return (void)index, ehp_original_.get_region_start(c);
+}
+static uint64_t ask_data(struct _Unwind_Context *c, int index)
+{
+    return (void)index, ehp_original_.get_data_rel_base(c);
+}
+static uint64_t ask_text(struct _Unwind_Context *c, int index)
+{
+    return (void)index, ehp_original_.get_text_rel_base(c);
+}
 
 /* ------------------------------------------------------------------------------ questions */
 
@@ -173,7 +183,8 @@ EHP_EXPORT _Unwind_Word _Unwind_GetCFA(struct _Unwind_Context *c)
     if (!ours(c))
         return EHP_ORIGINAL(get_cfa)(c);
     uint64_t cfa;
-    return !c->at_end && follow(c) && ehu_get_reg(&c->cursor, EH_ELF_RSP, &cfa) == 0 ? cfa : ask_original(c, ask_cfa, 0);
+    return !c->at_end && follow(c) &&
+        ehu_get_reg(&c->cursor, EH_ELF_RSP, &cfa) == 0 ? cfa : ask_original(c, ask_cfa, 0);
 }
 
 /* libgcc knows a place of rsp only if a table names one; otherwise asking for it is an

@@ -184,7 +184,8 @@ EHP_EXPORT int _ULx86_64_get_proc_name(ehp_unw_cursor_t *u, char *name, size_t s
     if (c && !c->at_end) {
         ehp_unw_cursor_t temporary;
         ucontext_t context;
-        return at_pc(c, &temporary, &context) ? ehp_original_.get_proc_name(&temporary, name, size, offset) : UNW_NO_INFO;
+        return at_pc(c, &temporary, &context) ? ehp_original_.get_proc_name(&temporary, name, size,
+            offset) : UNW_NO_INFO;
     }
     THEIRS(u, get_proc_name(u, name, size, offset));
 }
@@ -214,7 +215,10 @@ EHP_EXPORT int _ULx86_64_set_fpreg(ehp_unw_cursor_t *u, int reg, long double val
     THEIRS(u, set_fpreg(u, reg, value));
 }
 
-EHP_EXPORT int _ULx86_64_get_save_loc(ehp_unw_cursor_t *u, int reg, void *place) { THEIRS(u, get_save_loc(u, reg, place)); }
+EHP_EXPORT int _ULx86_64_get_save_loc(ehp_unw_cursor_t *u, int reg, void *place)
+{
+    THEIRS(u, get_save_loc(u, reg, place));
+}
 
 EHP_EXPORT int _ULx86_64_resume(ehp_unw_cursor_t *u) { THEIRS(u, resume(u)); }
 

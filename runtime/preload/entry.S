@@ -1,5 +1,6 @@
 /*
- * Functions that must know their caller's frame, or hand a call on as if they had never been called: see struct ehp_answer.
+ * Functions that must know their caller's frame, or hand a call on as if they had never been called: see struct
+ * ehp_answer.
  */
 #include "../src/save.h"
 

@@ -48,7 +48,8 @@ EHP_EXPORT int prctl(int option, ...)
     va_list args;
     va_start(args, option);
     for (int i = 0; i < 4; i++)
-        a[i] = va_arg(args, unsigned long); /* arguments not passed are whatever the registers hold, as for the original */
+        /* arguments not passed are whatever the registers hold, as for the original */
+        a[i] = va_arg(args, unsigned long);
     va_end(args);
     if ((option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS) && atomic_load(&ehp_ready_)) {
         ehu_refresh();
@@ -57,5 +58,6 @@ EHP_EXPORT int prctl(int option, ...)
     /* Not looked up here: an allocator may call this (jemalloc names its memory) during a
        lookup. */
     int (*original)(int, ...) = __atomic_load_n(&ehp_original_.prctl, __ATOMIC_ACQUIRE);
-    return original ? original(option, a[0], a[1], a[2], a[3]) : (int)syscall(SYS_prctl, (long)option, a[0], a[1], a[2], a[3]);
+    return original ? original(option, a[0], a[1], a[2], a[3]) : (int)syscall(SYS_prctl, (long)option, a[0], a[1], a[2],
+        a[3]);
 }

@@ -59,7 +59,8 @@ static int find_named(struct dl_phdr_info *info, size_t size, void *arg)
 {
     struct named *n = arg;
     (void)size;
-    if (strncmp(file_name(info->dlpi_name), n->prefix, strlen(n->prefix)) != 0 || strlen(info->dlpi_name) >= sizeof n->path)
+    if (strncmp(file_name(info->dlpi_name), n->prefix, strlen(n->prefix)) != 0 ||
+        strlen(info->dlpi_name) >= sizeof n->path)
         return 0;
     strcpy(n->path, info->dlpi_name);
     return 1;

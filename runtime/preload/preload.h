@@ -111,7 +111,10 @@ void ehp_stats_init_(void);
 /* Set once the table of objects exists; until then each call is handed on. */
 extern _Atomic bool ehp_ready_;
 /* Reports whether the table has all objects. A walk with an outdated one could lead through an object that is there no more. */
-static inline bool ehp_can_walk_(void) { return atomic_load_explicit(&ehp_ready_, memory_order_acquire) && ehu_up_to_date_(); }
+static inline bool ehp_can_walk_(void)
+{
+    return atomic_load_explicit(&ehp_ready_, memory_order_acquire) && ehu_up_to_date_();
+}
 
 /* ---------------------------------------------------------------------------- entry.S */
 

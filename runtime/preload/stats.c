@@ -19,7 +19,8 @@ static void print(void)
     for (int i = 0; i < NUM_KINDS; i++)
         n += snprintf(text + n, sizeof text - (size_t)n, "%s %s %" PRIu64 "/%" PRIu64, i > 0 ? "," : "", names[i],
                       ehp_taken_[i], ehp_handed_[i]);
-    ehu_say_("ehunwind: taken over/handed on:%s; dlopen followed %" PRIu64 ", not followed %" PRIu64 "\n", text, ehp_followed_,
+    ehu_say_("ehunwind: taken over/handed on:%s; dlopen followed %" PRIu64 ", not followed %" PRIu64 "\n", text,
+        ehp_followed_,
              ehp_not_followed_);
 }
 
@@ -28,7 +29,8 @@ static void print(void)
 _Atomic uint64_t ehp_stopped_;
 
 /* Of ehasm's libgcc_s.so.1; null without it. */
-extern void ehasm_throws(uint64_t *taken, uint64_t *handed, uint64_t *stopped) __attribute__((weak, visibility("default")));
+extern void ehasm_throws(uint64_t *taken, uint64_t *handed,
+    uint64_t *stopped) __attribute__((weak, visibility("default")));
 
 /* say_why prints what the last call lacked: where its walk stopped, or, if that is 0, another reason. */
 static void say_why(const char *what, uint64_t stopped, const char *otherwise)
@@ -43,7 +45,8 @@ static void say_why(const char *what, uint64_t stopped, const char *otherwise)
     else if (!path)
         strcpy(why, "the last leads through code of no object");
     else if (!eh_elf)
-        snprintf(why, sizeof why, "there is no eh_elf for %s; 'ehasm build --cache PATH' makes one, or says why not", path);
+        snprintf(why, sizeof why, "there is no eh_elf for %s; 'ehasm build --cache PATH' makes one, or says why not",
+            path);
     else
         snprintf(why, sizeof why, "the last leads through %s, whose table ends at %#" PRIx64, path, stopped);
     ehu_say_("ehunwind: %s: none of %s was taken over: %s\n", program_invocation_short_name, what, why);

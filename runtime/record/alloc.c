@@ -18,7 +18,8 @@ static bool begun; /* the constructor has run */
 /* ------------------------------------------------------------------------ the originals */
 
 extern void *(*ehr_malloc_)(size_t), *(*ehr_calloc_)(size_t, size_t), *(*ehr_realloc_)(void *, size_t);
-extern void *(*ehr_memalign_)(size_t, size_t), *(*ehr_aligned_alloc_)(size_t, size_t), *(*ehr_valloc_)(size_t), *(*ehr_pvalloc_)(size_t);
+extern void *(*ehr_memalign_)(size_t, size_t), *(*ehr_aligned_alloc_)(size_t, size_t), *(*ehr_valloc_)(size_t),
+    *(*ehr_pvalloc_)(size_t);
 extern int (*ehr_posix_memalign_)(void **, size_t, size_t);
 extern void (*ehr_free_)(void *);
 extern void *(*ehr_dlopen_)(const char *, int);
@@ -108,12 +109,16 @@ enum { FREE_AGAIN = 1, BEING_WRITTEN = 2, WINDOW = 64, MASK = (1 << EHR_LIVE_BIT
 
 static uint64_t hash_of(const void *p) { return (uint64_t)(uintptr_t)p * 0x9e3779b97f4a7c15u; }
 
-static struct ehr_live *live_at(uint64_t hash, uint64_t i) { return &ehr_private_->live[((hash >> (64 - EHR_LIVE_BITS)) + i) & MASK]; }
+static struct ehr_live *live_at(uint64_t hash, uint64_t i)
+{
+    return &ehr_private_->live[((hash >> (64 - EHR_LIVE_BITS)) + i) & MASK];
+}
 
 /* step_filter counts in the filter; a count that has reached the maximum stays. */
 static void step_filter(const void *p, int by)
 {
-    uint8_t *at = &ehr_private_->filter[(uintptr_t)p >> EHR_FILTER_SHIFT & ((1 << EHR_FILTER_BITS) - 1)], was = __atomic_load_n(at, __ATOMIC_RELAXED);
+    uint8_t *at = &ehr_private_->filter[(uintptr_t)p >> EHR_FILTER_SHIFT & ((1 << EHR_FILTER_BITS) - 1)],
+        was = __atomic_load_n(at, __ATOMIC_RELAXED);
     while (was != MOST && !(by < 0 && was == 0) &&
            !__atomic_compare_exchange_n(at, &was, (uint8_t)(was + by), true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
         ;
@@ -213,8 +218,8 @@ static void sample(const void *p, size_t n, const eh_elf_regs_t *regs)
 }
 
 /*
- * ehr_sample_ is called when n bytes would end the countdown, after their allocation at p. The program may have chosen a
- * rounding mode, wait for exceptions of its arithmetic, or look at their flags.
+ * ehr_sample_ is called when n bytes would end the countdown, after their allocation at p. The program may have chosen
+ * a rounding mode, wait for exceptions of its arithmetic, or look at their flags.
  */
 void ehr_sample_(const void *p, size_t n, const eh_elf_regs_t *regs)
 {
@@ -278,8 +283,8 @@ void *(*ehr_to_open_(const char *path))(const char *, int)
 /* ------------------------------------------------------------------------------ the start */
 
 /*
- * The runtime of a sanitizer has its own malloc, and is left alone. AddressSanitizer's shared runtime ends a program that
- * has another library before it, unless this function turns the check off; ASAN_OPTIONS overrides it.
+ * The runtime of a sanitizer has its own malloc, and is left alone. AddressSanitizer's shared runtime ends a program
+ * that has another library before it, unless this function turns the check off; ASAN_OPTIONS overrides it.
  */
 int __sanitizer_get_ownership(const volatile void *) __attribute__((weak));
 const char *__asan_default_options(void);

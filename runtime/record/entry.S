@@ -1,5 +1,8 @@
 /*
- * The functions that a program calls in place of its C library's. Functions that allocate count down by the requested size, and when the countdown has ended, continue in C with their caller's registers; functions that free check whether the object may be a sampled one. Each calls, or ends in a jump to, the function that the program would have called.
+ * The functions that a program calls in place of its C library's. Functions that allocate count down by the requested
+ * size, and when the countdown has ended, continue in C with their caller's registers; functions that free check
+ * whether the object may be a sampled one. Each calls, or ends in a jump to, the function that the program would have
+ * called.
  */
 #include "../src/save.h"
 

@@ -122,8 +122,10 @@ struct ehr_scratch {
 };
 
 struct ehr_private {
-    uint8_t filter[1 << EHR_FILTER_BITS]; /* how many sampled objects are there, by address, so that neighbours share cache lines; see entry.S */
-    _Atomic uintptr_t process;            /* its struct ehr_process; 0: none yet; 1: it is being made; 2: there cannot be one */
+    /* how many sampled objects are there, by address, so that neighbours share cache lines; see entry.S */
+    uint8_t filter[1 << EHR_FILTER_BITS];
+    /* its struct ehr_process; 0: none yet; 1: it is being made; 2: there cannot be one */
+    _Atomic uintptr_t process;
     _Atomic uint64_t free;                /* where the next stack is written, as a distance in the window */
     _Atomic int looking;
     struct ehr_scratch scratch[EHR_SCRATCHES];
@@ -144,6 +146,9 @@ void ehr_look_(void);
 extern _Atomic bool ehr_bare_; /* whoever opens an object by its bare name gets the same */
 struct ehr_stack *ehr_stack_of_(struct ehr_process *p, const eh_elf_regs_t *regs);
 #define EHR_TLS __attribute__((tls_model("initial-exec"))) /* no access to it allocates */
-static inline void ehr_add_(_Atomic uint64_t *to, uint64_t n) { atomic_fetch_add_explicit(to, n, memory_order_relaxed); }
+static inline void ehr_add_(_Atomic uint64_t *to, uint64_t n)
+{
+    atomic_fetch_add_explicit(to, n, memory_order_relaxed);
+}
 
 #endif

@@ -83,7 +83,8 @@ static bool limited(void)
     enum { PART = 16 };
     struct rlimit addresses, data;
     return getrlimit(RLIMIT_AS, &addresses) != 0 || getrlimit(RLIMIT_DATA, &data) != 0 ||
-           addresses.rlim_cur / PART < EHR_WINDOW + sizeof(struct ehr_private) || data.rlim_cur / PART < sizeof(struct ehr_private);
+           addresses.rlim_cur / PART < EHR_WINDOW + sizeof(struct ehr_private) ||
+           data.rlim_cur / PART < sizeof(struct ehr_private);
 }
 
 static void *map_shared(int fd, size_t size, uint64_t offset)
@@ -112,7 +113,8 @@ static void refused(const struct place *p)
     memcpy(to.sun_path + 1, p->path, n);
     prctl(PR_GET_NAME, text.comm);
     if (fd >= 0) {
-        sendto(fd, &text, sizeof text, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&to, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n));
+        sendto(fd, &text, sizeof text, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&to,
+            (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n));
         close(fd);
     }
 }
@@ -136,8 +138,9 @@ static struct ehr_chunk *claim(uint32_t kind, struct ehr_process *p)
 static void publish(struct ehr_chunk *c) { atomic_store_explicit(&c->ready, settings.token, memory_order_release); }
 
 /*
- * ehr_write_maps_ writes /proc/self/maps as it is now, in as many chunks as it needs, without a cancellation point. What was written before
- * is not written again, and nothing where stacks would soon have no room: then they have no names.
+ * ehr_write_maps_ writes /proc/self/maps as it is now, in as many chunks as it needs, without a cancellation point.
+ * What was written before is not written again, and nothing where stacks would soon have no room: then they have no
+ * names.
  */
 void ehr_write_maps_(struct ehr_process *p)
 {
@@ -156,7 +159,8 @@ void ehr_write_maps_(struct ehr_process *p)
     uint64_t number = atomic_fetch_add(&w->generations, 1) + 1;
     written[number % MANY].hash = hash;
     written[number % MANY].number = number;
-    long fd = atomic_load(&w->next) > EHR_CHUNKS / 4 * 3 ? -1 : syscall(SYS_openat, (long)AT_FDCWD, "/proc/self/maps", (long)(O_RDONLY | O_CLOEXEC)), n = fd < 0 ? 0 : 1;
+    long fd = atomic_load(&w->next) > EHR_CHUNKS / 4 * 3 ? -1 : syscall(SYS_openat, (long)AT_FDCWD, "/proc/self/maps",
+        (long)(O_RDONLY | O_CLOEXEC)), n = fd < 0 ? 0 : 1;
     while (n > 0) {
         struct ehr_chunk *c = claim(EHR_MAPS, p);
         if (!c)
@@ -203,7 +207,8 @@ bool ehr_begin_(void)
     struct ehr_private *own = NULL;
     if (r && r->magic == EHR_MAGIC && r->version == EHR_VERSION && r->token == p.token) {
         memcpy(&settings, r, sizeof settings);
-        uint64_t i = sealed || limited() ? UINT64_MAX : atomic_fetch_add(&r->next, 1), windows = (uint64_t)(st.st_size - EHR_PAGE) / EHR_WINDOW;
+        uint64_t i = sealed || limited() ? UINT64_MAX : atomic_fetch_add(&r->next, 1),
+            windows = (uint64_t)(st.st_size - EHR_PAGE) / EHR_WINDOW;
         window = i < windows ? map_shared(fd, EHR_WINDOW, EHR_PAGE + i * EHR_WINDOW) : NULL;
         own = window ? map_own() : NULL;
         if (!own)
@@ -266,7 +271,8 @@ static struct ehr_stack *room(struct ehr_process *p, size_t frames)
         return NULL;
     publish(next);
     uint64_t begin = (uint64_t)((char *)(next + 1) - window);
-    atomic_compare_exchange_strong(&ehr_private_->free, &at, begin + size); /* else another thread has one, too, and this one is for one stack */
+    /* else another thread has one, too, and this one is for one stack */
+    atomic_compare_exchange_strong(&ehr_private_->free, &at, begin + size);
     return (struct ehr_stack *)(void *)(window + begin);
 }
 
@@ -324,7 +330,8 @@ struct ehr_stack *ehr_stack_of_(struct ehr_process *p, const eh_elf_regs_t *regs
     uint64_t *pc = scratch ? scratch->pc : few;
     size_t most = scratch ? EHR_MAX_FRAMES : FEW;
     struct ehu_end end;
-    size_t n = ehu_backtrace_end_((void **)(void *)pc, settings.max_frames < most ? settings.max_frames : most, regs, &end);
+    size_t n = ehu_backtrace_end_((void **)(void *)pc, settings.max_frames < most ? settings.max_frames : most, regs,
+        &end);
     uint64_t mapped = atomic_load(&generation), hash = hash_of(pc, n, mapped);
     struct ehr_stack *s = NULL;
     _Atomic(struct ehr_stack *) *place = NULL;

@@ -43,7 +43,8 @@ enum class {
     NUM_CLASSES
 };
 static const char *const class_name[NUM_CLASSES] = {
-    "identical", "identical-guessed", "guess-differs", "no-table", "stale", "shorter", "longer", "other-pc", "other-rsp", "self",
+    "identical", "identical-guessed", "guess-differs", "no-table", "stale", "shorter", "longer", "other-pc",
+        "other-rsp", "self",
 };
 
 static _Atomic long samples[NUM_CLASSES], frames;
@@ -59,7 +60,8 @@ static struct place {
 
 static void note(const struct place *p)
 {
-    for (uint64_t i = p->pc * 0x9e3779b97f4a7c15u >> 52, tries = 0; tries < MAX_PLACES; i = (i + 1) % MAX_PLACES, tries++) {
+    for (uint64_t i = p->pc * 0x9e3779b97f4a7c15u >> 52, tries = 0; tries < MAX_PLACES; i = (i + 1) % MAX_PLACES,
+        tries++) {
         uint64_t expected = 0;
         if (atomic_compare_exchange_strong(&places[i].pc, &expected, p->pc)) {
             places[i].class = p->class;
@@ -321,7 +323,8 @@ static void report(void)
         symbol(first, sizeof first, p->first);
         symbol(mine, sizeof mine, p->my_pc);
         symbol(theirs, sizeof theirs, p->their_pc);
-        fprintf(out, "differ %s %ld %s frame %d exact %d steps %d %d to %s %s rsp %+ld %+ld from %s\n", class_name[p->class], p->count, at,
+        fprintf(out, "differ %s %ld %s frame %d exact %d steps %d %d to %s %s rsp %+ld %+ld from %s\n",
+            class_name[p->class], p->count, at,
                 p->depth, p->exact, p->mine, p->theirs, mine, theirs, (long)(p->my_rsp - p->rsp),
                 (long)(p->their_rsp - p->rsp), first);
     }

@@ -44,7 +44,8 @@ static int look(struct dl_phdr_info *info, size_t size, void *arg)
         }
     }
     /* DT_RPATH applies also to calls by what the object has loaded; DT_RUNPATH does not */
-    d->found = d->found || (runpath ? (d->caller == 0 && info->dlpi_addr != getauxval(AT_SYSINFO_EHDR)) || contains(info, d->caller) : rpath && !d->first);
+    d->found = d->found || (runpath ? (d->caller == 0 && info->dlpi_addr != getauxval(AT_SYSINFO_EHDR)) ||
+        contains(info, d->caller) : rpath && !d->first);
     d->first = false;
     return d->found;
 }

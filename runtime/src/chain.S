@@ -41,7 +41,8 @@ ehu_chain_:
 	.size	ehu_chain_, .-ehu_chain_
 
 /*
- * The eh_elf jumps here when the walk leaves its object: rax is the address to look up, plus one; rsi and rdi are free; a jump to r10 with rsi 0 ends the walk; all else belongs to the walk, including the stack frame.
+ * The eh_elf jumps here when the walk leaves its object: rax is the address to look up, plus one; rsi and rdi are free;
+ * a jump to r10 with rsi 0 ends the walk; all else belongs to the walk, including the stack frame.
  */
 	.type	ehu_chain_next, @function
 ehu_chain_next:

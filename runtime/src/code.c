@@ -84,7 +84,8 @@ static bool within(const struct ehu_walk *c, int i, uint64_t addr) { return addr
  * ehu_code_at_ finds the code in no object that holds pc, and describes it in *code as if it
  * were an object. An executable stack does not count: it is full of pointers to itself.
  */
-const struct ehu_object *ehu_code_at_(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code)
+const struct ehu_object *ehu_code_at_(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc,
+    struct ehu_object *code)
 {
     int i = within(c, 0, pc) ? 0 : 1;
     if (!within(c, i, pc)) {
@@ -96,7 +97,8 @@ const struct ehu_object *ehu_code_at_(struct ehu_walk *c, const struct ehu_table
         return NULL;
     uint64_t shift = c->code[i].shift;
     if (shift & EH_ELF) {
-        *code = (struct ehu_object){.low = c->code[i].low, .high = c->code[i].low + c->code[i].size, .bias = shift - EH_ELF, .eh_elf = true};
+        *code = (struct ehu_object){.low = c->code[i].low, .high = c->code[i].low + c->code[i].size,
+            .bias = shift - EH_ELF, .eh_elf = true};
         return code;
     }
     const struct ehu_object *o = shift != 0 ? ehu_find_(t, pc + shift) : NULL;

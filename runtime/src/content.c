@@ -87,8 +87,9 @@ bool ehu_in_valgrind_(void)
 }
 
 /*
- * ehu_readable_ reports whether an address can be read. A file may have been cut since it was mapped: what lies behind its end raises
- * SIGBUS. The kernel reads a set of signals, and refuses to do anything with it. valgrind would report that, and is not asked.
+ * ehu_readable_ reports whether an address can be read. A file may have been cut since it was mapped: what lies behind
+ * its end raises SIGBUS. The kernel reads a set of signals, and refuses to do anything with it. valgrind would report
+ * that, and is not asked.
  */
 bool ehu_readable_(uint64_t address)
 {
@@ -96,7 +97,8 @@ bool ehu_readable_(uint64_t address)
     if (ehu_in_valgrind_())
         return true;
     int before = errno;
-    long got = ehu_quiet_ ? syscall(SYS_openat, (long)NOTHING, address, (long)(O_PATH | O_CLOEXEC)) /* or a file's name */
+    /* or a file's name */
+    long got = ehu_quiet_ ? syscall(SYS_openat, (long)NOTHING, address, (long)(O_PATH | O_CLOEXEC))
                           : syscall(SYS_rt_sigprocmask, (long)NOTHING, address & ~(uint64_t)(SET - 1), NULL, (long)SET);
     bool can = got >= 0 || errno != EFAULT;
     if (ehu_quiet_ && got >= 0)
@@ -148,8 +150,8 @@ bool ehu_same_content_(const struct ehu_elf *elf, uint64_t bias, const void *hea
 }
 
 /*
- * ehu_table_key_ stores the key by which a cache finds the eh_elf of an object without a build-id: abi.TableKey, its highest byte
- * first. It returns false if the object has none.
+ * ehu_table_key_ stores the key by which a cache finds the eh_elf of an object without a build-id: abi.TableKey, its
+ * highest byte first. It returns false if the object has none.
  */
 bool ehu_table_key_(uint64_t bias, const void *headers, uint8_t key[TABLE_KEY])
 {

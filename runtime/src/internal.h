@@ -21,7 +21,8 @@ enum { PAGE = 4096, RED_ZONE = 128, MAX_BUILD_ID = 64, TABLE_KEY = 8 };
 /* The object for which an eh_elf is searched. */
 struct ehu_wanted {
     uint64_t bias;
-    const void *headers; /* its program headers, as dl_iterate_phdr gives them; they may be gone, and then only identify it */
+    /* its program headers, as dl_iterate_phdr gives them; they may be gone, and then only identify it */
+    const void *headers;
     const char *path; /* of the object */
     const char *name; /* the last part of path */
     uint8_t build_id[MAX_BUILD_ID];
@@ -84,8 +85,8 @@ void *ehu_map_(size_t size);
 
 enum ehu_lock { LOCK_TABLE, LOCK_MAPS, NUM_LOCKS };
 /*
- * ehu_lock_ takes a lock, also one held by a thread that has ended or that only the parent of this process has. It returns false in a
- * handler that interrupted the holder, and if another thread has it and wait is false.
+ * ehu_lock_ takes a lock, also one held by a thread that has ended or that only the parent of this process has. It
+ * returns false in a handler that interrupted the holder, and if another thread has it and wait is false.
  */
 bool ehu_lock_(enum ehu_lock which, bool wait);
 void ehu_unlock_(enum ehu_lock which);
@@ -99,8 +100,8 @@ struct ehu_counts {
     unsigned long long adds, subs;
 };
 /*
- * ehu_ask_loader_ takes the loader's lock. It returns false, and the loader must not be asked for its objects, if that lock
- * belongs to a thread that this process does not have.
+ * ehu_ask_loader_ takes the loader's lock. It returns false, and the loader must not be asked for its objects, if that
+ * lock belongs to a thread that this process does not have.
  */
 bool ehu_ask_loader_(struct ehu_counts *counts);
 
@@ -115,8 +116,8 @@ extern struct ehu_loader {
     bool hurry, refused;    /* see ehu_iterate_; under the lock of table.c */
 } ehu_loader_;
 /*
- * ehu_iterate_ is dl_iterate_phdr. In a hurry it waits for no lock: if another thread has the loader's, or the code that a handler
- * interrupted, it calls f for no object and sets refused.
+ * ehu_iterate_ is dl_iterate_phdr. In a hurry it waits for no lock: if another thread has the loader's, or the code
+ * that a handler interrupted, it calls f for no object and sets refused.
  */
 struct dl_phdr_info;
 void ehu_iterate_(int (*f)(struct dl_phdr_info *, size_t, void *), void *arg);
@@ -130,14 +131,16 @@ struct ehu_object {
     uint64_t bias;
     eh_elf_walk_t *walk; /* null: it has no eh_elf */
     const char *chain; /* null: it has no eh_elf, or one without it */
-    bool eh_elf;         /* the code of an eh_elf, which begins at bias: its frame pointer belongs to the stack it walks */
+    /* the code of an eh_elf, which begins at bias: its frame pointer belongs to the stack it walks */
+    bool eh_elf;
     bool exceptions; /* its eh_elf says what an exception does in its frames */
     uint32_t sites_size; /* bytes; 0: exceptions pass over all its frames */
     const uint8_t *sites;
     char unused[8];
 };
 _Static_assert(sizeof(struct ehu_object) == 1 << OBJECT_SHIFT && offsetof(struct ehu_object, low) == OBJECT_LOW &&
-                   offsetof(struct ehu_object, high) == OBJECT_HIGH && offsetof(struct ehu_object, bias) == OBJECT_BIAS &&
+                   offsetof(struct ehu_object, high) == OBJECT_HIGH &&
+                   offsetof(struct ehu_object, bias) == OBJECT_BIAS &&
                    offsetof(struct ehu_object, chain) == OBJECT_CHAIN,
                "chain.h");
 
@@ -176,8 +179,8 @@ _Static_assert(offsetof(struct ehu_table, n) == TABLE_N && offsetof(struct ehu_t
  */
 bool ehu_catch_up_(uint64_t loads);
 /*
- * ehu_up_to_date_ reports whether the table has the objects that are loaded now. If it does not, and that takes no lock that is not free,
- * ehu_up_to_date_ renews it: it may be called in a handler.
+ * ehu_up_to_date_ reports whether the table has the objects that are loaded now. If it does not, and that takes no lock
+ * that is not free, ehu_up_to_date_ renews it: it may be called in a handler.
  */
 bool ehu_up_to_date_(void);
 
@@ -226,7 +229,8 @@ static inline const struct ehu_object *ehu_object_of_(const struct ehu_table *t,
 enum { NUM_SLOTS = 64, NUM_COLUMNS = 8, ONE_WALK = 1 << 16 };
 struct ehu_slot {
     _Alignas(64) _Atomic uint64_t count[NUM_COLUMNS]; /* readers now + ONE_WALK * walks so far */
-    _Alignas(64) _Atomic uint64_t own[NUM_COLUMNS];   /* the same, for the thread that owns the slot; includes walks that left */
+    /* the same, for the thread that owns the slot; includes walks that left */
+    _Alignas(64) _Atomic uint64_t own[NUM_COLUMNS];
     _Atomic uint64_t left[NUM_COLUMNS];               /* how many left */
     _Atomic uint64_t owner;                           /* its thread pointer; 0: none yet */
     uint8_t idle;                                     /* its next walks that go without ehu_recall_ */
@@ -290,13 +294,15 @@ static inline struct ehu_reading ehu_enter_(uint64_t walks)
 }
 
 /*
- * ehu_leave_ need not lock the bus where no other thread counts, but has to be one instruction: a handler that comes in between may go on with
- * another stack, whose walk comes or leaves. It may also go on with this one in another thread. If that happens behind the comparison, one that left may be
- * forgotten, and a table is kept; none is freed that is read, for only who left is counted without a lock.
+ * ehu_leave_ need not lock the bus where no other thread counts, but has to be one instruction: a handler that comes in
+ * between may go on with another stack, whose walk comes or leaves. It may also go on with this one in another thread.
+ * If that happens behind the comparison, one that left may be forgotten, and a table is kept; none is freed that is
+ * read, for only who left is counted without a lock.
  */
 static inline void ehu_leave_(struct ehu_reading r)
 {
-    _Atomic uint64_t *left = r.count + offsetof(struct ehu_slot, left) / sizeof *r.count - offsetof(struct ehu_slot, own) / sizeof *r.count;
+    _Atomic uint64_t *left = r.count + offsetof(struct ehu_slot, left) / sizeof *r.count - offsetof(struct ehu_slot,
+        own) / sizeof *r.count;
     if (r.own && atomic_load_explicit(&r.own->owner, memory_order_relaxed) == ehu_thread_pointer_())
 #ifdef __SANITIZE_THREAD__ /* which does not see the instruction */
         atomic_fetch_add_explicit(left, 1, memory_order_release);
@@ -320,7 +326,8 @@ bool ehu_mappings_(bool (*take)(const struct ehu_mapping *m, void *arg), void *a
 bool ehu_executable_(const struct ehu_table *t, uint64_t pc, struct ehu_mapping *m);
 void ehu_maps_init_(void);
 void ehu_note_files_(struct ehu_table *t);
-const struct ehu_object *ehu_code_at_(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code);
+const struct ehu_object *ehu_code_at_(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc,
+    struct ehu_object *code);
 
 /* ------------------------------------------------------------------------------ stack.c */
 
@@ -328,8 +335,8 @@ void ehu_stack_init_(void);
 extern uint64_t ehu_context_start_; /* return address of a makecontext's function: the outermost frame */
 bool ehu_answers_(void); /* whether the kernel says what memory can be read */
 /*
- * From ehu_be_quiet_ on, a walk makes no system call, and ehu_up_to_date_ those that dlopen makes: a sandbox may forbid all others. The caller lets one
- * thread at a time into ehu_up_to_date_, which has no lock then. Not for handlers.
+ * From ehu_be_quiet_ on, a walk makes no system call, and ehu_up_to_date_ those that dlopen makes: a sandbox may forbid
+ * all others. The caller lets one thread at a time into ehu_up_to_date_, which has no lock then. Not for handlers.
  */
 extern bool ehu_quiet_;
 void ehu_be_quiet_(void);
@@ -395,7 +402,8 @@ __attribute__((format(printf, 1, 2))) void ehu_say_(const char *format, ...);
 
 /* Takes up to max steps from a frame in o, as far as eh_elfs lead, without checking the
    results. */
-size_t ehu_chain_(eh_elf_regs_t *regs, const eh_elf_memory_t *mem, const struct ehu_object *o, uint64_t *pcs, size_t max,
+size_t ehu_chain_(eh_elf_regs_t *regs, const eh_elf_memory_t *mem, const struct ehu_object *o, uint64_t *pcs,
+    size_t max,
                   const struct ehu_table *t);
 
 /* ----------------------------------------------------------------------- plain.c, recall.c, norow.c, ownrow.c, walk.c, step.c */
@@ -406,7 +414,8 @@ enum {
                    1 << EH_ELF_R9 | 1 << EH_ELF_R10 | 1 << EH_ELF_R11
 };
 
-enum { FRAME_MASK = 1 << EH_ELF_RBX | 1 << EH_ELF_RBP | 1 << EH_ELF_RSP | 0xf << EH_ELF_R12 | 1 << EH_ELF_RIP }; /* what save.h saves */
+/* what save.h saves */
+enum { FRAME_MASK = 1 << EH_ELF_RBX | 1 << EH_ELF_RBP | 1 << EH_ELF_RSP | 0xf << EH_ELF_R12 | 1 << EH_ELF_RIP };
 
 /* A plain step: the CFA is rsp or rbp plus an offset, the return address is below the CFA, and registers are unchanged or below that. */
 enum { BASE_RSP, BASE_RBP };
@@ -421,17 +430,19 @@ bool ehu_plain_step_(const struct ehu_object *o, uint64_t pc, bool exact, struct
 int ehu_row_(const struct ehu_object *o, uint64_t pc, bool exact);
 
 /*
- * ehu_own_row_ takes a step from the code of an eh_elf, which is mapped from o->bias to o->high; mapped: and stays so during the walk. It returns 1; or it
- * returns 0 and leaves the registers as they were.
+ * ehu_own_row_ takes a step from the code of an eh_elf, which is mapped from o->bias to o->high; mapped: and stays so
+ * during the walk. It returns 1; or it returns 0 and leaves the registers as they were.
  */
 size_t ehu_own_row_(struct ehu_walk *c, const struct ehu_object *o, bool mapped);
 /* ehu_eh_elf_of_ returns where the eh_elf begins whose code, with pc, a mapping is, or 0 if it is of something else. */
 uint64_t ehu_eh_elf_of_(const struct ehu_mapping *m, uint64_t pc);
 /*
- * ehu_recall_ takes up to max steps from *start by rows that the thread remembers, which owns a slot, and returns their number. After a step, *regs has
- * rsp, rbp and the pc, and the status is EH_ELF_OUTERMOST if the last frame's row says so.
+ * ehu_recall_ takes up to max steps from *start by rows that the thread remembers, which owns a slot, and returns their
+ * number. After a step, *regs has rsp, rbp and the pc, and the status is EH_ELF_OUTERMOST if the last frame's row says
+ * so.
  */
-size_t ehu_recall_(const struct ehu_table *t, struct ehu_slot *own, const eh_elf_regs_t *start, eh_elf_regs_t *regs, uint64_t *pcs, size_t max);
+size_t ehu_recall_(const struct ehu_table *t, struct ehu_slot *own, const eh_elf_regs_t *start, eh_elf_regs_t *regs,
+    uint64_t *pcs, size_t max);
 size_t ehu_without_row_(struct ehu_walk *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc);
 bool ehu_is_code_(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc);
 size_t ehu_run_one_(struct ehu_walk *c, const struct ehu_table *t);
@@ -442,7 +453,10 @@ void ehu_regs_of_(eh_elf_regs_t *regs, const ucontext_t *context);
  * The pc of a cursor's frame. The other registers are in regs, and those known when a signal came
  * in kept, once ehu_settle_ has returned true.
  */
-static inline uint64_t ehu_pc_(const ehu_cursor_t *c) { return c->at < c->end ? c->pcs[c->at] : c->walk.regs.reg[EH_ELF_RIP]; }
+static inline uint64_t ehu_pc_(const ehu_cursor_t *c)
+{
+    return c->at < c->end ? c->pcs[c->at] : c->walk.regs.reg[EH_ELF_RIP];
+}
 bool ehu_settle_(ehu_cursor_t *c);
 static inline uint32_t ehu_depth_(const ehu_cursor_t *c) { return c->walk.depth + c->at; }
 /* ehu_hand_out_ is ehu_step if the step was taken ahead, and otherwise false. */
@@ -458,7 +472,8 @@ struct ehu_end {
     int status; /* why the last step was not taken; 0: the array is full */
     bool guessed;
 };
-size_t ehu_backtrace_end_(void **pcs, size_t n, const eh_elf_regs_t *regs, struct ehu_end *end); /* called by capture.S */
+/* called by capture.S */
+size_t ehu_backtrace_end_(void **pcs, size_t n, const eh_elf_regs_t *regs, struct ehu_end *end);
 void ehu_cursor_start_(ehu_cursor_t *cursor);                                /* called by capture.S */
 
 /* The result of a walk by tables alone. */
@@ -467,7 +482,8 @@ enum ehu_worth {
     EHU_WHOLE,   /* to the frame whose table says that it is the outermost, or of the length asked for */
     EHU_ASTRAY   /* the tables led to a word or a return address in memory that cannot be read */
 };
-size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, bool to_end, enum ehu_worth *worth, uint64_t *stopped);
+size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, bool to_end, enum ehu_worth *worth,
+    uint64_t *stopped);
 void ehu_cursor_retry_(ehu_cursor_t *cursor, const eh_elf_regs_t *regs); /* a cursor for what ehu_try_ walked */
 
 #endif

@@ -41,7 +41,8 @@ static bool relro_only(const Elf64_Phdr *p, const Elf64_Phdr *relro)
 /* loadable reports whether an eh_elf may have this PT_LOAD. */
 static bool loadable(const Elf64_Phdr *p, const Elf64_Phdr *relro, uint64_t file_size)
 {
-    if ((p->p_flags & PF_R) == 0 || p->p_filesz == 0 || p->p_offset > file_size || p->p_filesz > file_size - p->p_offset ||
+    if ((p->p_flags & PF_R) == 0 || p->p_filesz == 0 || p->p_offset > file_size ||
+        p->p_filesz > file_size - p->p_offset ||
         p->p_vaddr >= MAX_SPAN || p->p_memsz >= MAX_SPAN || p->p_offset % PAGE != p->p_vaddr % PAGE)
         return false;
     if ((p->p_flags & PF_W) == 0)
@@ -58,7 +59,8 @@ static bool read_headers(int fd, uint64_t file_size, Elf64_Phdr ph[MAX_SEGMENTS]
         eh.e_machine != EM_X86_64 || eh.e_phentsize != sizeof *ph || eh.e_phnum > MAX_SEGMENTS)
         return false;
     ssize_t want = eh.e_phnum * (ssize_t)sizeof *ph;
-    if (eh.e_phoff > file_size || (eh.e_phoff == sizeof eh ? read(fd, ph, (size_t)want) : pread(fd, ph, (size_t)want, (off_t)eh.e_phoff)) != want)
+    if (eh.e_phoff > file_size || (eh.e_phoff == sizeof eh ? read(fd, ph, (size_t)want) : pread(fd, ph, (size_t)want,
+        (off_t)eh.e_phoff)) != want)
         return false;
     *num = eh.e_phnum;
     const Elf64_Phdr *relro = NULL;
@@ -89,7 +91,8 @@ static bool map_segments(int fd, const Elf64_Phdr *ph, int num, struct ehu_elf *
         int prot = PROT_READ | (p->p_flags & PF_X ? PROT_EXEC : 0), fixed = elf->base ? MAP_FIXED : 0;
         if (!fixed && from != 0)
             return false;
-        void *to = mmap(fixed ? elf->base + from : NULL, fixed ? p->p_filesz + lead : elf->size, prot, MAP_PRIVATE | fixed, fd, (off_t)(p->p_offset - lead));
+        void *to = mmap(fixed ? elf->base + from : NULL, fixed ? p->p_filesz + lead : elf->size, prot,
+            MAP_PRIVATE | fixed, fd, (off_t)(p->p_offset - lead));
         if (to == MAP_FAILED)
             return false;
         if (!fixed)
@@ -119,7 +122,8 @@ static void take_sites(const Elf64_Phdr *ph, int num, struct ehu_elf *elf, const
     eh_elf_sites_note_t note;
     if (size >= sizeof note) {
         memcpy(&note, desc, sizeof note);
-        if (note.version == EH_ELF_SITES_VERSION && note.size <= UINT32_MAX && in_segment(ph, num, note.addr, note.size)) {
+        if (note.version == EH_ELF_SITES_VERSION && note.size <= UINT32_MAX &&
+            in_segment(ph, num, note.addr, note.size)) {
             elf->sites = (const uint8_t *)elf->base + note.addr;
             elf->sites_size = (uint32_t)note.size;
             return;
@@ -140,10 +144,12 @@ static bool read_identity(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
         while (left >= sizeof(Elf64_Nhdr)) {
             Elf64_Nhdr n;
             memcpy(&n, p, sizeof n);
-            uint64_t desc = sizeof n + (((uint64_t)n.n_namesz + 3) & ~3u), end = desc + (((uint64_t)n.n_descsz + 3) & ~3u);
+            uint64_t desc = sizeof n + (((uint64_t)n.n_namesz + 3) & ~3u),
+                end = desc + (((uint64_t)n.n_descsz + 3) & ~3u);
             if (end > left)
                 return false;
-            bool ours = n.n_namesz == sizeof EH_ELF_NOTE_OWNER && memcmp(p + sizeof n, EH_ELF_NOTE_OWNER, sizeof EH_ELF_NOTE_OWNER) == 0;
+            bool ours = n.n_namesz == sizeof EH_ELF_NOTE_OWNER &&
+                memcmp(p + sizeof n, EH_ELF_NOTE_OWNER, sizeof EH_ELF_NOTE_OWNER) == 0;
             if (ours && found && n.n_type == EH_ELF_NOTE_SITES_TYPE && elf->exceptions)
                 take_sites(ph, num, elf, p + desc, n.n_descsz);
             if (ours && !found && n.n_type == EH_ELF_NOTE_IDENTITY) {

@@ -1,12 +1,12 @@
 /*
- * What the dynamic loader has in its memory: how many objects it has loaded, and a lock that dl_iterate_phdr takes. A child
- * of fork inherits that lock as it was: if another thread had it, it is never free again there. So before the loader is
- * asked, the lock is looked at. It is found as the mutex that this thread has in a callback of dl_iterate_phdr, and not
- * behind it.
+ * What the dynamic loader has in its memory: how many objects it has loaded, and a lock that dl_iterate_phdr takes. A
+ * child of fork inherits that lock as it was: if another thread had it, it is never free again there. So before the
+ * loader is asked, the lock is looked at. It is found as the mutex that this thread has in a callback of
+ * dl_iterate_phdr, and not behind it.
  *
- * dl_iterate_phdr gives how many objects the loader has loaded (dlpi_adds) and unloaded (dlpi_subs), but takes the lock, which
- * all threads share. The loader's data has two such words: the number of objects ever loaded, behind its locks, and the number
- * of those in the first namespace, beside the pointer to the first of them.
+ * dl_iterate_phdr gives how many objects the loader has loaded (dlpi_adds) and unloaded (dlpi_subs), but takes the
+ * lock, which all threads share. The loader's data has two such words: the number of objects ever loaded, behind its
+ * locks, and the number of those in the first namespace, beside the pointer to the first of them.
  */
 #include <errno.h>
 #include <link.h>
@@ -48,7 +48,8 @@ static const struct r_debug *debug_of(const struct dl_phdr_info *program)
 
 static int mine(const pthread_mutex_t *m, uint32_t thread)
 {
-    return m->__data.__lock != 0 && m->__data.__count == 1 && (uint32_t)m->__data.__owner == thread && m->__data.__nusers == 1 &&
+    return m->__data.__lock != 0 && m->__data.__count == 1 && (uint32_t)m->__data.__owner == thread &&
+        m->__data.__nusers == 1 &&
            m->__data.__kind == PTHREAD_MUTEX_RECURSIVE_NP;
 }
 
@@ -81,8 +82,8 @@ static int look(struct dl_phdr_info *info, size_t size, void *arg)
 }
 
 /*
- * answers reports whether the loader's lock may be waited for: it is free, or a thread of this process has it. Where the
- * lock was not found, only the process that has asked before does not wait for ever.
+ * answers reports whether the loader's lock may be waited for: it is free, or a thread of this process has it. Where
+ * the lock was not found, only the process that has asked before does not wait for ever.
  */
 static bool answers(uint32_t thread)
 {

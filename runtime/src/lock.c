@@ -1,7 +1,8 @@
 /*
- * Locks whose holders may vanish: no lock is taken at fork, since a handler that interrupted a holder may fork. So they are in a page
- * that the kernel empties in a child of fork, where they are free again; not in one that shares its parent's memory (vfork,
- * CLONE_VM), whose threads hold them still. A holder is a process id and, in the lower half, a thread id.
+ * Locks whose holders may vanish: no lock is taken at fork, since a handler that interrupted a holder may fork. So they
+ * are in a page that the kernel empties in a child of fork, where they are free again; not in one that shares its
+ * parent's memory (vfork, CLONE_VM), whose threads hold them still. A holder is a process id and, in the lower half, a
+ * thread id.
  */
 #include <errno.h>
 #include <linux/futex.h>

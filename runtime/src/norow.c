@@ -101,7 +101,8 @@ static uint64_t plt_cfa(const uint8_t *p, uint64_t pc)
         if (IS(p - L_MEMORY, PUSH_MEMORY))
             return 24;
         bool entry = IS(p - L_ENDBR64, ENDBR64) || IS(p - L_NUMBER_TO_R11, NUMBER_TO_R11) || IS(next, NOP2) ||
-                     (*p == BND && *next == 0x90) || (IS(next, PUSH_NUMBER) && IS(without_bnd(next + L_PUSH_NUMBER), JMP));
+                     (*p == BND && *next == 0x90) ||
+                     (IS(next, PUSH_NUMBER) && IS(without_bnd(next + L_PUSH_NUMBER), JMP));
         return entry ? 8 : 0;
     }
     if (is_first(p))

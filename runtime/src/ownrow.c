@@ -2,8 +2,8 @@
  * Steps from an eh_elf's own code, which a signal or a call of its reader may have interrupted: by the .eh_frame
  * that the file has for that code (elfout/ehframe.go). It has one CIE, and rows with the CFA at rsp plus an offset.
  *
- * Eh_elfs that another library of the process has mapped, such as libgcc_s.so.1, are in no table of this one. Their code is found as all code in no
- * object is, and their memory is read only where the kernel says that it can be.
+ * Eh_elfs that another library of the process has mapped, such as libgcc_s.so.1, are in no table of this one. Their
+ * code is found as all code in no object is, and their memory is read only where the kernel says that it can be.
  */
 #include <elf.h>
 #include <string.h>
@@ -36,7 +36,8 @@ static bool get(struct image *m, uint64_t addr, void *to, uint64_t n)
 }
 
 /* As elfout writes it: the CFA is rsp+8, the return address below it, the factors 1 and -8, addresses relative and of 4 bytes. */
-static const uint8_t cie[] = {20, 0, 0, 0, 0, 0, 0, 0, 1, 'z', 'R', 0, 1, 0x78, EH_ELF_RIP, 1, 0x1b, 0x0c, EH_ELF_RSP, RSP_CFA, 0x80 | EH_ELF_RIP, 1, 0, 0};
+static const uint8_t cie[] = {20, 0, 0, 0, 0, 0, 0, 0, 1, 'z', 'R', 0, 1, 0x78, EH_ELF_RIP, 1, 0x1b, 0x0c, EH_ELF_RSP,
+    RSP_CFA, 0x80 | EH_ELF_RIP, 1, 0, 0};
 
 /* eh_frame returns the address of the image's .eh_frame, or 0. */
 static uint64_t eh_frame(struct image *m)
@@ -48,7 +49,8 @@ static uint64_t eh_frame(struct image *m)
         int32_t frame;
     } hdr;
     uint8_t first[sizeof cie];
-    if (!get(m, m->base, &eh, sizeof eh) || memcmp(eh.e_ident, ELFMAG, SELFMAG) != 0 || eh.e_phentsize != sizeof p || eh.e_phoff > PAGE)
+    if (!get(m, m->base, &eh, sizeof eh) || memcmp(eh.e_ident, ELFMAG, SELFMAG) != 0 || eh.e_phentsize != sizeof p ||
+        eh.e_phoff > PAGE)
         return 0;
     for (int i = 0; i < eh.e_phnum && i < MAX_HEADERS; i++) {
         if (!get(m, m->base + eh.e_phoff + (uint64_t)i * sizeof p, &p, sizeof p))
@@ -105,7 +107,8 @@ static bool find_fde(struct image *m, uint64_t pc, struct program *p, uint64_t *
     enum { HEADER = 17 };
     uint64_t frame = eh_frame(m), at = frame + sizeof cie;
     for (int i = 0; frame != 0 && i < MAX_ENTRIES && get(m, at, &fde, HEADER); i++) {
-        if (fde.length < HEADER - sizeof fde.length || fde.augmentation != 0 || at + sizeof fde.length - fde.cie != frame)
+        if (fde.length < HEADER - sizeof fde.length || fde.augmentation != 0 ||
+            at + sizeof fde.length - fde.cie != frame)
             return false;
         *start = at + offsetof(__typeof__(fde), start) + (uint64_t)(int64_t)fde.start;
         *p = (struct program){m, at + HEADER, at + sizeof fde.length + fde.length, false};
@@ -124,7 +127,8 @@ struct row {
 /* interpret makes the row of a pc; see appendRows of elfout/ehframe.go. */
 static bool interpret(struct program *p, uint64_t start, uint64_t pc, struct row *row)
 {
-    enum { NOP = 0, ADVANCE1 = 2, ADVANCE2 = 3, ADVANCE4 = 4, DEF_CFA_OFFSET = 14, ADVANCE = 1, OFFSET = 2, RESTORE = 3 };
+    enum { NOP = 0, ADVANCE1 = 2, ADVANCE2 = 3, ADVANCE4 = 4, DEF_CFA_OFFSET = 14, ADVANCE = 1, OFFSET = 2,
+        RESTORE = 3 };
     *row = (struct row){RSP_CFA, {[EH_ELF_RIP] = 1}};
     while (p->at < p->end && !p->bad) {
         uint32_t op = number(p, 1), low = op & 63;
@@ -160,7 +164,8 @@ static bool read_word(const eh_elf_memory_t *m, uint64_t addr, uint64_t *word)
 
 uint64_t ehu_eh_elf_of_(const struct ehu_mapping *m, uint64_t pc)
 {
-    for (uint64_t shift = 0; shift <= PAGE; shift += PAGE) { /* code is up to a page further on than in the file, whose beginning it may show, too */
+    /* code is up to a page further on than in the file, whose beginning it may show, too */
+    for (uint64_t shift = 0; shift <= PAGE; shift += PAGE) {
         struct image image = {.base = m->origin - shift, .high = m->high};
         struct program p;
         uint64_t start;

@@ -17,7 +17,8 @@ static int marked_word(void *arg, uint64_t address, uint64_t *word)
 
 static const uint8_t regs_kept[] = {EH_ELF_RBP, EH_ELF_RBX, EH_ELF_R12, EH_ELF_R13, EH_ELF_R14, EH_ELF_R15};
 enum { NUM_KEPT = sizeof regs_kept };
-_Static_assert(offsetof(struct ehu_plain, others) == offsetof(struct ehu_plain, rbp) + 2, "the registers lie in this order");
+_Static_assert(offsetof(struct ehu_plain, others) == offsetof(struct ehu_plain, rbp) + 2,
+    "the registers lie in this order");
 
 /* try_step reports whether the step from made-up frame i is a plain one. */
 static bool try_step(const struct ehu_object *o, uint64_t pc, bool exact, int i, struct ehu_plain *p)

@@ -24,14 +24,16 @@ struct row {
  * costs what MISS frames gain; where misses cost more than there is to gain, walks go without, up to MOST_IDLE of them
  * for one. A walk like one with many misses writes the trail.
  */
-enum { ROW_BITS = 9, TRAIL = 1024, START_BITS = 7, MISS = 12, LEARNING = 16 /* misses */, MOST_GAIN = 256, MOST_IDLE = 255, WRITE = TRAIL + 1 };
+enum { ROW_BITS = 9, TRAIL = 1024, START_BITS = 7, MISS = 12, LEARNING = 16 /* misses */, MOST_GAIN = 256,
+    MOST_IDLE = 255, WRITE = TRAIL + 1 };
 static struct memory {
     uint64_t generation; /* of the table that the rows are from */
     volatile bool busy;
     uint8_t backoff;       /* how many walks went without the last time */
     uint16_t tail;         /* where the trail was written last */
     int misses, gain;      /* of this walk; of the last ones, in frames */
-    uint16_t start[1 << START_BITS]; /* by pc and rsp: where a walk that begins there lies in the trail; WRITE: it is to write it */
+    /* by pc and rsp: where a walk that begins there lies in the trail; WRITE: it is to write it */
+    uint16_t start[1 << START_BITS];
     struct row row[1 << ROW_BITS];   /* by the address */
     struct row trail[TRAIL + 2];     /* the first and the last, at WRITE, stay empty */
 } memories[NUM_SLOTS];
@@ -50,7 +52,8 @@ static bool learn(struct memory *m, const struct ehu_table *t, uint64_t pc, stru
     if (ehu_plain_step_(o, pc, false, &p)) {
         int below = p.rbp > 0 ? p.rbp - 1 : 0;
         if (8 * below <= RED_ZONE && (p.base == BASE_RBP || p.cfa >= 8)) /* words further down may not be readable */
-            *row = (struct row){.pc = pc, .to = p.cfa - 8, .rbp = (int8_t)-below, .base = p.base == BASE_RBP ? RBP : RSP};
+            *row = (struct row){.pc = pc, .to = p.cfa - 8, .rbp = (int8_t)-below,
+                .base = p.base == BASE_RBP ? RBP : RSP};
     } else if (ehu_row_(o, pc, false) == EH_ELF_OUTERMOST) {
         row->base = END;
     }
@@ -61,7 +64,8 @@ static bool learn(struct memory *m, const struct ehu_table *t, uint64_t pc, stru
  * after finds the row of a return address that does not lie behind *before, the one of the frame before. A walk that
  * writes the trail goes on to do so. Null: the address has no row.
  */
-__attribute__((noinline)) static const struct row *after(struct memory *m, const struct ehu_table *t, const struct row *before, uint64_t pc)
+__attribute__((noinline)) static const struct row *after(struct memory *m, const struct ehu_table *t,
+    const struct row *before, uint64_t pc)
 {
     struct row *r = &m->row[hash(pc, ROW_BITS)];
     m->misses++;
@@ -76,8 +80,10 @@ __attribute__((noinline)) static const struct row *after(struct memory *m, const
 }
 
 /* steps takes steps as far as rows are remembered or can be learnt; the word at last is the stack's last. The rest is as in ehu_recall_. */
-__attribute__((noinline, no_sanitize("address"))) static size_t steps(struct memory *m, const struct ehu_table *t, const eh_elf_regs_t *start,
-                                                                       eh_elf_regs_t *regs, uint64_t last, uint64_t *pcs, uint64_t *full)
+__attribute__((noinline, no_sanitize("address"))) static size_t steps(struct memory *m, const struct ehu_table *t,
+    const eh_elf_regs_t *start,
+                                                                       eh_elf_regs_t *regs, uint64_t last,
+                                                                       uint64_t *pcs, uint64_t *full)
 {
     uint64_t pc = start->reg[EH_ELF_RIP], rsp = start->reg[EH_ELF_RSP], rbp = start->reg[EH_ELF_RBP], *to = pcs;
     uint16_t *begin = &m->start[hash(pc ^ rsp << 16, START_BITS)];
@@ -116,7 +122,8 @@ __attribute__((noinline, no_sanitize("address"))) static size_t steps(struct mem
     return (size_t)n;
 }
 
-size_t ehu_recall_(const struct ehu_table *t, struct ehu_slot *own, const eh_elf_regs_t *start, eh_elf_regs_t *regs, uint64_t *pcs, size_t max)
+size_t ehu_recall_(const struct ehu_table *t, struct ehu_slot *own, const eh_elf_regs_t *start, eh_elf_regs_t *regs,
+    uint64_t *pcs, size_t max)
 {
 #ifdef __SANITIZE_THREAD__ /* which does not know that a thread has ended before another has its thread pointer */
     return 0;

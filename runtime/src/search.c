@@ -116,7 +116,8 @@ void ehu_search_(const struct ehu_wanted *w, bool secure, take_fn *take, void *a
     }
     for (int by_table = 0; by_table < 2; by_table++) {
         struct key k = key_of(w, by_table);
-        if (!secure && (xdg_cache ? in_cache(xdg_cache, "", &k, take, arg) : home && in_cache(home, "/.cache", &k, take, arg)))
+        if (!secure && (xdg_cache ? in_cache(xdg_cache, "", &k, take, arg) : home &&
+            in_cache(home, "/.cache", &k, take, arg)))
             return;
         if (in_cache(SYSTEM_CACHES, "", &k, take, arg))
             return;

@@ -198,9 +198,9 @@ static uint64_t lowest_readable(uint64_t rsp)
 }
 
 /*
- * holds_stack reports whether a pthread's stack, which ends at its thread pointer, holds an address. glibc has there the
- * stack's begin, size and guard size one after the other. Their sum tells them from other words, and begin a page: a null
- * pointer before one to the thread's data has the sum, too.
+ * holds_stack reports whether a pthread's stack, which ends at its thread pointer, holds an address. glibc has there
+ * the stack's begin, size and guard size one after the other. Their sum tells them from other words, and begin a page:
+ * a null pointer before one to the thread's data has the sum, too.
  */
 static bool holds_stack(uint64_t tp, uint64_t address)
 {
@@ -208,7 +208,8 @@ static bool holds_stack(uint64_t tp, uint64_t address)
     const uint64_t *w = (const void *)(uintptr_t)tp;
     for (size_t i = 0; tp != main_tp && address < tp && i + 2 < WORDS; i++) {
         uint64_t end = w[i] + w[i + 1];
-        if (w[i] != 0 && w[i] <= address && end > tp && end - tp <= 2 * PAGE && w[i + 2] < w[i + 1] && (w[i] | w[i + 2]) % PAGE == 0)
+        if (w[i] != 0 && w[i] <= address && end > tp && end - tp <= 2 * PAGE && w[i + 2] < w[i + 1] &&
+            (w[i] | w[i + 2]) % PAGE == 0)
             return true;
     }
     return false;

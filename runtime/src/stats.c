@@ -65,7 +65,8 @@ void ehu_say_(const char *format, ...)
     char text[1024], *p = text;
     struct stat st;
     va_list args;
-    if (!start.open || fstat(STDERR_FILENO, &st) != 0 || st.st_dev != start.dev || st.st_rdev != start.device || st.st_ino != start.ino)
+    if (!start.open || fstat(STDERR_FILENO, &st) != 0 || st.st_dev != start.dev || st.st_rdev != start.device ||
+        st.st_ino != start.ino)
         return;
     va_start(args, format);
     int n = vsnprintf(text, sizeof text, format, args);
@@ -92,7 +93,8 @@ static void print(void)
              ", too deep %" PRIu64 "\n"
              "ehunwind: callers by frame pointer %" PRIu64 "; walks on other stacks %" PRIu64
              "; the kernel was asked for bounds %" PRIu64 " times, what is code %" PRIu64 " times%s\n",
-             s.walks, s.eh_elfs, s.objects, s.refreshes, s.full, s.no_info, s.unreadable, s.bad_register, s.not_compiled,
+             s.walks, s.eh_elfs, s.objects, s.refreshes, s.full, s.no_info, s.unreadable, s.bad_register,
+             s.not_compiled,
              s.no_object, s.not_rising, s.too_deep, s.guessed, s.other_stacks, s.probes, s.looks,
              ehu_answers_() ? "" : "; the kernel may no longer be asked");
 }

@@ -3,7 +3,8 @@
  *
  * Most clients ask each frame for its pc alone. For them a walk of several steps fills c->pcs,
  * and ehu_step hands these out: c->pcs[c->at] is the frame's pc while at < end, and c->walk.regs are
- * the registers of the last frame of these, which is the cursor's own once at == end. The cursor has taken c->walk.depth + c->at steps.
+ * the registers of the last frame of these, which is the cursor's own once at == end. The cursor has taken
+ * c->walk.depth + c->at steps.
  *
  * What else a client may ask, and any frame that tables alone do not lead from, needs what such
  * walks leave out: registers in between, which frames a signal interrupted, and what their
@@ -25,7 +26,8 @@ struct saved {
     __m128i r12, r14; /* and r13, r15 */
 };
 
-_Static_assert(offsetof(eh_elf_regs_t, valid) == 8 * EH_ELF_NUM_REGS && sizeof(eh_elf_regs_t) == 8 * EH_ELF_NUM_REGS + 8, "saved.last");
+_Static_assert(offsetof(eh_elf_regs_t, valid) == 8 * EH_ELF_NUM_REGS &&
+    sizeof(eh_elf_regs_t) == 8 * EH_ELF_NUM_REGS + 8, "saved.last");
 
 static inline uint64_t *last_of(const eh_elf_regs_t *r) { return (uint64_t *)(void *)&r->valid; }
 
@@ -116,10 +118,12 @@ __attribute__((noinline)) static bool ahead(ehu_cursor_t *c, const struct ehu_ta
     save(&before, r);
     if (max > EHU_MAX_DEPTH - c->walk.depth)
         max = EHU_MAX_DEPTH - c->walk.depth;
-    size_t k = o->chain ? ehu_chain_(r, &c->walk.memory, o, c->pcs, max, t) : o->walk(r, &c->walk.memory, o->bias, c->pcs, max);
+    size_t k = o->chain ? ehu_chain_(r, &c->walk.memory, o, c->pcs, max, t) : o->walk(r, &c->walk.memory, o->bias,
+        c->pcs, max);
     uint64_t to = r->reg[EH_ELF_RSP];
     bool odd = !(r->valid & 1u << EH_ELF_RBP); /* clients may take that for the end of the stack */
-    if (k == 0 || odd || to < rsp || to - rsp < 8 * k || is_start(c->pcs, k - 1) || !ehu_is_code_(&c->walk, t, c->pcs[k - 1] - !r->exact)) {
+    if (k == 0 || odd || to < rsp || to - rsp < 8 * k || is_start(c->pcs, k - 1) ||
+        !ehu_is_code_(&c->walk, t, c->pcs[k - 1] - !r->exact)) {
         restore(r, &before);
         c->next = FIRST;
         return false;

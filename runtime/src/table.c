@@ -315,8 +315,11 @@ static void fill(struct ehu_table *t)
         const struct ehu_loaded *l = &t->loaded[i];
         for (int r = 0; r < l->num_ranges; r++)
             add_range(t, (struct ehu_object){.low = l->low[r], .high = l->high[r], .bias = l->bias,
-                                             .walk = l->elf ? l->elf->walk : NULL, .chain = l->elf ? l->elf->chain : NULL, .exceptions = l->elf && l->elf->exceptions,
-                                             .sites = l->elf ? l->elf->sites : NULL, .sites_size = l->elf ? l->elf->sites_size : 0});
+                                             .walk = l->elf ? l->elf->walk : NULL,
+                                             .chain = l->elf ? l->elf->chain : NULL, .exceptions = l->elf &&
+                                             l->elf->exceptions,
+                                             .sites = l->elf ? l->elf->sites : NULL,
+                                             .sites_size = l->elf ? l->elf->sites_size : 0});
     }
     for (size_t i = 0; i < t->num_loaded; i++) {
         const struct ehu_elf *elf = t->loaded[i].elf;
@@ -324,7 +327,8 @@ static void fill(struct ehu_table *t)
         for (size_t j = 0; j < i && !again; j++)
             again = t->loaded[j].elf == elf;
         if (elf && !again)
-            add_range(t, (struct ehu_object){.low = elf->low, .high = elf->high, .bias = (uint64_t)(uintptr_t)elf->base, .eh_elf = true});
+            add_range(t, (struct ehu_object){.low = elf->low, .high = elf->high, .bias = (uint64_t)(uintptr_t)elf->base,
+                .eh_elf = true});
     }
     sort(t->object, t->n);
 }
@@ -351,7 +355,8 @@ static uint64_t idle_slots(unsigned column)
 {
     uint64_t idle = 0;
     for (int i = 0; i < NUM_SLOTS; i++)
-        if (atomic_load(&ehu_slots_[i].count[column]) % ONE_WALK == 0 && ehu_own_(&ehu_slots_[i], column) % ONE_WALK == 0)
+        if (atomic_load(&ehu_slots_[i].count[column]) % ONE_WALK == 0 &&
+            ehu_own_(&ehu_slots_[i], column) % ONE_WALK == 0)
             idle |= (uint64_t)1 << i;
     return idle;
 }
@@ -471,7 +476,8 @@ int ehu_refresh(void)
 bool ehu_up_to_date_(void)
 {
     const uint64_t *adds = ehu_loader_.adds;
-    if (adds && atomic_load(&table_loads) == 2 * __atomic_load_n(adds, __ATOMIC_ACQUIRE) - __atomic_load_n(ehu_loader_.loaded, __ATOMIC_ACQUIRE))
+    if (adds && atomic_load(&table_loads) == 2 * __atomic_load_n(adds,
+        __ATOMIC_ACQUIRE) - __atomic_load_n(ehu_loader_.loaded, __ATOMIC_ACQUIRE))
         return true;
     return locked_refresh(false, true) >= 0;
 }

@@ -41,7 +41,8 @@ uid_t ehu_self_(bool secure)
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
     if (fd >= 0)
         close(fd);
-    bool all = n > 0 && strtoul(rest, &rest, 10) == 0 && strtoul(rest, &rest, 10) == 0 && strtoul(rest, NULL, 10) == UINT32_MAX;
+    bool all = n > 0 && strtoul(rest, &rest, 10) == 0 && strtoul(rest, &rest, 10) == 0 &&
+        strtoul(rest, NULL, 10) == UINT32_MAX;
     return all ? user : (uid_t)-1;
 }
 
@@ -72,8 +73,9 @@ bool ehu_trusted_(const struct stat *st, uid_t self)
 }
 
 /*
- * The folder that is two names above a file, and the path that leads to it: a cache's folder. It was trusted when it was opened, and all above
- * it. From ehu_keep_folder_ to ehu_forget_folder_, while a table is made, other files of that path are looked for from there.
+ * The folder that is two names above a file, and the path that leads to it: a cache's folder. It was trusted when it
+ * was opened, and all above it. From ehu_keep_folder_ to ehu_forget_folder_, while a table is made, other files of that
+ * path are looked for from there.
  */
 static struct {
     bool wanted;
@@ -97,7 +99,10 @@ void ehu_forget_folder_(void)
     kept.wanted = false;
 }
 
-static bool is_kept(const char *path, size_t len) { return kept.folder >= 0 && len == kept.len && memcmp(path, kept.path, len) == 0; }
+static bool is_kept(const char *path, size_t len)
+{
+    return kept.folder >= 0 && len == kept.len && memcmp(path, kept.path, len) == 0;
+}
 
 /* upper returns the length of an absolute path without its last two names, or 0 if there is no more. */
 static size_t upper(const char *path)
@@ -206,7 +211,8 @@ int ehu_open_trusted_(const char *path, uid_t self, struct stat *st)
             return -1; /* there is none: the most frequent case, in a single call */
     }
     for (bool kept_one = false;;) {
-        if (!kept_one && above > 0 && strlen(w.left) == below) { /* links above are behind, those below are not reached: see follow */
+        /* links above are behind, those below are not reached: see follow */
+        if (!kept_one && above > 0 && strlen(w.left) == below) {
             keep(&w, path, above);
             kept_one = true;
         }

@@ -112,12 +112,14 @@ static size_t beyond_window(struct ehu_walk *c, const struct ehu_object *o, uint
  * CFA did not rise over them, the registers are lost and the status is EHU_NOT_RISING:
  * the stack is corrupt, or a signal frame is among them.
  */
-static inline size_t steps(struct ehu_walk *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pcs, size_t max)
+static inline size_t steps(struct ehu_walk *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pcs,
+    size_t max)
 {
     uint64_t rsp = c->regs.reg[EH_ELF_RSP], exact = c->regs.exact;
     if (max > RUN)
         max = RUN;
-    size_t k = o->chain ? ehu_chain_(&c->regs, &c->memory, o, pcs, max, t) : o->walk(&c->regs, &c->memory, o->bias, pcs, max);
+    size_t k = o->chain ? ehu_chain_(&c->regs, &c->memory, o, pcs, max, t) : o->walk(&c->regs, &c->memory, o->bias, pcs,
+        max);
     if (k == 0)
         return c->regs.status == EH_ELF_UNREADABLE ? beyond_window(c, o, pcs) : 0;
     if (rose(rsp, exact, &c->regs, k))
@@ -127,7 +129,8 @@ static inline size_t steps(struct ehu_walk *c, const struct ehu_table *t, const 
 }
 
 /* code_at describes the code in no object that holds pc in *code; see object_at. */
-__attribute__((noinline)) static const struct ehu_object *code_at(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code)
+__attribute__((noinline)) static const struct ehu_object *code_at(struct ehu_walk *c, const struct ehu_table *t,
+    uint64_t pc, struct ehu_object *code)
 {
     return pc == (uint64_t)-1 || c->flags & EHU_ONLY_TABLES ? NULL : ehu_code_at_(c, t, pc, code);
 }
@@ -136,7 +139,8 @@ __attribute__((noinline)) static const struct ehu_object *code_at(struct ehu_wal
  * object_at finds the object that holds pc, or the code in no object, which it describes
  * in *code. It is null if pc leads to no code that is known.
  */
-static inline const struct ehu_object *object_at(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc, struct ehu_object *code)
+static inline const struct ehu_object *object_at(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc,
+    struct ehu_object *code)
 {
     const struct ehu_object *o = ehu_object_of_(t, pc);
     return o ? o : code_at(c, t, pc, code);
@@ -258,7 +262,8 @@ __attribute__((noinline)) static size_t astray(struct ehu_walk *c, const uint64_
  * go_on goes on after n steps and takes up to max in all, as many as possible with each call of an eh_elf. The
  * status is the reason why it stopped, or 0 if it took all. A call of it would take 25 instructions of each walk.
  */
-__attribute__((always_inline)) static inline size_t go_on(struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs, size_t n, size_t max)
+__attribute__((always_inline)) static inline size_t go_on(struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs,
+    size_t n, size_t max)
 {
     struct ehu_object code;
     const struct ehu_object *o = object_at(c, t, pc_of(&c->regs), &code);
@@ -290,7 +295,10 @@ __attribute__((always_inline)) static inline size_t go_on(struct ehu_walk *c, co
     return n;
 }
 
-static size_t run(struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs, size_t max) { return go_on(c, t, pcs, 0, max); }
+static size_t run(struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs, size_t max)
+{
+    return go_on(c, t, pcs, 0, max);
+}
 
 /* copy copies registers, a caller's in the words in which save.h has just written them: a load across two stores waits for both. */
 static inline void copy(eh_elf_regs_t *to, const eh_elf_regs_t *from)
@@ -318,7 +326,8 @@ static inline void begin(struct ehu_walk *c, uint32_t flags)
     c->flags = flags;
     c->kept_valid = 0;
     memset(c->code, 0, sizeof c->code);
-    if (!ehu_window_(rsp, &c->memory, &c->flags) && !c->regs.exact) /* of the unknown stack of a caller, the rest of the page below rsp */
+    /* of the unknown stack of a caller, the rest of the page below rsp */
+    if (!ehu_window_(rsp, &c->memory, &c->flags) && !c->regs.exact)
         c->memory = (eh_elf_memory_t){.bytes = (const void *)(uintptr_t)rsp, .lo = rsp, .size = -rsp % PAGE};
 }
 
@@ -343,7 +352,8 @@ __attribute__((noinline)) static size_t on(walk_fn *how, struct ehu_walk *c, con
 }
 
 /* again takes a walk from *start by single steps. */
-__attribute__((noinline)) static size_t again(struct ehu_walk *c, const struct ehu_table *t, const eh_elf_regs_t *start, uint64_t *pcs, size_t max, bool to_end)
+__attribute__((noinline)) static size_t again(struct ehu_walk *c, const struct ehu_table *t, const eh_elf_regs_t *start,
+    uint64_t *pcs, size_t max, bool to_end)
 {
     c->regs = *start;
     begin(c, c->flags & EHU_ONLY_TABLES);
@@ -352,7 +362,8 @@ __attribute__((noinline)) static size_t again(struct ehu_walk *c, const struct e
 }
 
 /* walk takes up to max steps from *start, and with to_end those to the end, without their pcs. It returns the number of all. */
-__attribute__((always_inline)) static inline size_t walk(struct ehu_walk *c, const eh_elf_regs_t *start, uint32_t flags, uint64_t *pcs, size_t max,
+__attribute__((always_inline)) static inline size_t walk(struct ehu_walk *c, const eh_elf_regs_t *start, uint32_t flags,
+    uint64_t *pcs, size_t max,
                                                          bool to_end)
 {
     struct ehu_reading reading = ehu_enter_(ONE_WALK);
@@ -402,7 +413,8 @@ size_t ehu_backtrace_end_(void **pcs, size_t n, const eh_elf_regs_t *regs, struc
  * instructions are as good as a row: libgcc and libunwind recognise signal frames by them, too, and
  * libunwind procedure linkage tables, at which libgcc ends. *stopped is the address at which it ended.
  */
-size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, bool to_end, enum ehu_worth *worth, uint64_t *stopped)
+size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, bool to_end, enum ehu_worth *worth,
+    uint64_t *stopped)
 {
     struct ehu_walk w, *c = &w;
     size_t k = walk(c, regs, EHU_ONLY_TABLES, pcs, max, to_end);
@@ -415,7 +427,8 @@ size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, bool to_en
         *worth = EHU_WHOLE;
     else if (!ehu_answers_())
         *worth = EHU_PARTIAL; /* no source says "unreadable" */
-    else if (status == EH_ELF_UNREADABLE || (status == EHU_NO_OBJECT && ehu_probe_word_(NULL, c->regs.reg[EH_ELF_RIP], &word) != 0))
+    else if (status == EH_ELF_UNREADABLE ||
+        (status == EHU_NO_OBJECT && ehu_probe_word_(NULL, c->regs.reg[EH_ELF_RIP], &word) != 0))
         *worth = EHU_ASTRAY;
     else
         *worth = EHU_PARTIAL;

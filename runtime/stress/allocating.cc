@@ -1,6 +1,6 @@
 /*
- * A program that does what `ehasm record --alloc` must not change: allocating MODE ROUNDS. On stdout is what came of it,
- * which is the same with and without a recorder; on stderr, how many bytes it has allocated, by its own count.
+ * A program that does what `ehasm record --alloc` must not change: allocating MODE ROUNDS. On stdout is what came of
+ * it, which is the same with and without a recorder; on stderr, how many bytes it has allocated, by its own count.
  */
 #include <atomic>
 #include <cerrno>
@@ -203,7 +203,8 @@ static void spawning(int rounds)
         }
         check(waitpid(pid, &status, 0) == pid && status == 0, "vfork");
         work(20);
-        check(posix_spawn(&pid, "/bin/true", nullptr, nullptr, args, environ) == 0 && waitpid(pid, &status, 0) == pid && status == 0, "posix_spawn");
+        check(posix_spawn(&pid, "/bin/true", nullptr, nullptr, args, environ) == 0 && waitpid(pid, &status, 0) == pid &&
+            status == 0, "posix_spawn");
     }
 }
 
@@ -384,7 +385,8 @@ static void calculating(int rounds)
             feclearexcept(FE_ALL_EXCEPT);
             feenableexcept(FE_ALL_EXCEPT);
             work(1000);
-            check(fetestexcept(FE_ALL_EXCEPT) == 0 && fegetround() == FE_UPWARD && fegetexcept() == FE_ALL_EXCEPT, "fenv");
+            check(fetestexcept(FE_ALL_EXCEPT) == 0 && fegetround() == FE_UPWARD &&
+                fegetexcept() == FE_ALL_EXCEPT, "fenv");
             if (faults)
                 _exit(1);
         });
@@ -401,15 +403,18 @@ static long by_hand(long option, long a, const void *b)
 {
     long result = SYS_prctl;
     register long none __asm__("r10") = 0, nothing __asm__("r8") = 0;
-    __asm__ volatile("syscall" : "+a"(result) : "D"(option), "S"(a), "d"(b), "r"(none), "r"(nothing) : "rcx", "r11", "memory");
+    __asm__ volatile("syscall" : "+a"(result) : "D"(option), "S"(a), "d"(b), "r"(none), "r"(nothing) : "rcx", "r11",
+        "memory");
     return result;
 }
 
 static const int to_allocate[] = {SYS_exit_group, SYS_exit, SYS_brk, SYS_mmap, SYS_munmap, SYS_mremap, SYS_madvise, -1};
-static const int to_load[] = {SYS_openat, SYS_read, SYS_newfstatat, SYS_fstat, SYS_mprotect, SYS_close, SYS_pread64, SYS_write, -1};
+static const int to_load[] = {SYS_openat, SYS_read, SYS_newfstatat, SYS_fstat, SYS_mprotect, SYS_close, SYS_pread64,
+    SYS_write, -1};
 static const int to_fork[] = {SYS_clone, SYS_set_robust_list, SYS_wait4, SYS_futex, -1};
 
-static const int to_begin[] = {SYS_execve, SYS_access, SYS_faccessat, SYS_arch_prctl, SYS_set_tid_address, SYS_set_robust_list, SYS_rseq,
+static const int to_begin[] = {SYS_execve, SYS_access, SYS_faccessat, SYS_arch_prctl, SYS_set_tid_address,
+    SYS_set_robust_list, SYS_rseq,
                                SYS_prlimit64, SYS_getrandom, SYS_futex, SYS_readlink, SYS_fadvise64, SYS_lseek, -1};
 
 /* filter lets the kernel kill for any other call. */
@@ -424,7 +429,8 @@ static void filter(std::initializer_list<const int *> allowed)
         }
     f[n++] = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
     const sock_fprog p = {n, f};
-    check(by_hand(PR_SET_NO_NEW_PRIVS, 1, nullptr) == 0 && by_hand(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p) == 0, "a filter");
+    check(by_hand(PR_SET_NO_NEW_PRIVS, 1, nullptr) == 0 &&
+        by_hand(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p) == 0, "a filter");
 }
 
 static void *sealed(void *strict)
@@ -576,9 +582,12 @@ static const struct {
     const char *name;
     void (*run)(int);
 } modes[] = {
-    {"throwing", throwing},   {"cancelling", cancelling},     {"forking", forking},   {"spawning", spawning},       {"loading", loading},
-    {"dropping", dropping},   {"confining", confining},       {"switching", switching}, {"interrupting", interrupting}, {"crowding", crowding},
-    {"closing", closing},     {"calculating", calculating},   {"sealing", sealing},   {"limiting", limiting},       {"kinds", kinds},
+    {"throwing", throwing},   {"cancelling", cancelling},     {"forking", forking},   {"spawning", spawning},
+        {"loading", loading},
+    {"dropping", dropping},   {"confining", confining},       {"switching", switching}, {"interrupting", interrupting},
+    {"crowding", crowding},
+    {"closing", closing},     {"calculating", calculating},   {"sealing", sealing},   {"limiting", limiting},
+    {"kinds", kinds},
     {"ending", ending},
 };
 

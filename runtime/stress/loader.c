@@ -86,7 +86,8 @@ int main(int argc, char **argv)
             now = random_word() % size;
             cut++;
         }
-        if (ftruncate(out, 0) != 0 || pwrite(out, bad, now, 0) != (ssize_t)now || lseek(out, 0, SEEK_SET) != 0 || fstat(out, &st) != 0)
+        if (ftruncate(out, 0) != 0 || pwrite(out, bad, now, 0) != (ssize_t)now || lseek(out, 0, SEEK_SET) != 0 ||
+            fstat(out, &st) != 0)
             return 2;
         struct ehu_elf *elf = ehu_load_(out, &st);
         if (!elf)

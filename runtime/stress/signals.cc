@@ -40,7 +40,8 @@ extern char **environ;
 namespace {
 
 constexpr int signal_number = 40, mark = 4711;
-std::atomic<unsigned long> samples, overruns, frames, rounds, wrong; // overruns: timers that expired while a signal was still due
+// overruns: timers that expired while a signal was still due
+std::atomic<unsigned long> samples, overruns, frames, rounds, wrong;
 std::atomic<long> armed;                                            // nanoseconds, of all timers
 long rate;
 double until;
@@ -381,9 +382,9 @@ void starting()
 }
 
 /*
- * Modes at the same time. libgcc crashes if a signal interrupts the last instructions of its throws or of swapcontext: rows are
- * wrong there, and lead libgcc to read code anywhere. While an object is loaded, the preload hands stacks on to libgcc.
- * So under the preload, as without it, some threads may load, or others throw and switch, not both.
+ * Modes at the same time. libgcc crashes if a signal interrupts the last instructions of its throws or of swapcontext:
+ * rows are wrong there, and lead libgcc to read code anywhere. While an object is loaded, the preload hands stacks on
+ * to libgcc. So under the preload, as without it, some threads may load, or others throw and switch, not both.
  */
 enum { ALL_LOADING = 1, ALL_THROWING = 2, ALL = 4, ANY = ALL_LOADING | ALL_THROWING | ALL };
 struct {
@@ -454,7 +455,8 @@ int main(int argc, char **argv)
             with_timer(&m);
             known = true;
         }
-    printf("%s: %lu samples, %.0f a second and timer, %lu overrun, %lu frames, %lu rounds, %lu wrong\n", argv[1], samples.load(),
+    printf("%s: %lu samples, %.0f a second and timer, %lu overrun, %lu frames, %lu rounds, %lu wrong\n", argv[1],
+        samples.load(),
            double(samples) / (double(armed) * 1e-9), overruns.load(), frames.load(), rounds.load(), wrong.load());
     return !known || wrong != 0;
 }

@@ -1,7 +1,8 @@
 /*
- * Stacks taken in signal handlers while threads throw, load, fork, are cancelled and switch stacks: storm SECONDS; built with -fno-plt. Functions note their return
- * addresses; the handler compares what ehu_backtrace_from finds with these. Prints how many stacks were right, and where others came from; one
- * that is wrong makes the exit status 1. A short one has no wrong frame, but not all: a library whose constructors run is not known yet.
+ * Stacks taken in signal handlers while threads throw, load, fork, are cancelled and switch stacks: storm SECONDS;
+ * built with -fno-plt. Functions note their return addresses; the handler compares what ehu_backtrace_from finds with
+ * these. Prints how many stacks were right, and where others came from; one that is wrong makes the exit status 1. A
+ * short one has no wrong frame, but not all: a library whose constructors run is not known yet.
  */
 #include <cerrno>
 #include <csignal>
@@ -94,8 +95,8 @@ bool same(void *const *got, int n, const Chain *c, bool fewer)
     return k == n;
 }
 
-// While libgcc's functions install a frame, to which ours have handed a throw over, they overwrite their own. in_libgcc reports
-// whether a stack is in one of them.
+// While libgcc's functions install a frame, to which ours have handed a throw over, they overwrite their own. in_libgcc
+// reports whether a stack is in one of them.
 struct Range {
     uint64_t low, high;
 } installers[4];
@@ -123,13 +124,14 @@ bool find_installers()
     FILE *symbols = popen(command, "r");
     for (char line[4096]; symbols && fgets(line, sizeof line, symbols);)
         for (const char *function : functions)
-            if (sscanf(line, "%lx %lx t libgcc__Unwind_%199s", &at, &size, name) == 3 && strcmp(name, function) == 0 && num_installers < 4)
+            if (sscanf(line, "%lx %lx t libgcc__Unwind_%199s", &at, &size, name) == 3 && strcmp(name, function) == 0 &&
+                num_installers < 4)
                 installers[num_installers++] = {uint64_t(info.dli_fbase) + at, uint64_t(info.dli_fbase) + at + size};
     return symbols && pclose(symbols) == 0 && num_installers == 4;
 }
 
-// judge compares this program's frames of a stack. The first is in the last function that has noted itself, or in one called
-// by it that has not yet, or not any more.
+// judge compares this program's frames of a stack. The first is in the last function that has noted itself, or in one
+// called by it that has not yet, or not any more.
 void judge(void *const *pcs, int n, const Chain *c)
 {
     void *got[max_frames];
@@ -155,7 +157,8 @@ void judge(void *const *pcs, int n, const Chain *c)
         Dl_info info = {};
         dladdr(pcs[i], &info);
         const char *slash = info.dli_fname ? strrchr(info.dli_fname, '/') : nullptr;
-        at += snprintf(line + at, sizeof line - size_t(at), " %s+%lx", slash ? slash + 1 : "?", (unsigned long)(uint64_t(pcs[i]) - uint64_t(info.dli_fbase)));
+        at += snprintf(line + at, sizeof line - size_t(at), " %s+%lx", slash ? slash + 1 : "?",
+            (unsigned long)(uint64_t(pcs[i]) - uint64_t(info.dli_fbase)));
     }
     at += snprintf(line + at, sizeof line - size_t(at), ", noted");
     for (int i = c->n; i-- > 0 && at < 1900;)

@@ -81,7 +81,8 @@ __attribute__((noinline)) static void look(void)
     struct walk w = {.regs = c.walk.regs};
     one_by_one(t, &mem, MAX, &w);
     /* What a return address may be instead: nothing, in no object, the outermost one, or in another function. */
-    const uint64_t others[] = {0, 0x1234, (uint64_t)-1, ehu_context_start_, (uint64_t)(uintptr_t)look + 1, (uint64_t)(uintptr_t)qsort + 1,
+    const uint64_t others[] = {0, 0x1234, (uint64_t)-1, ehu_context_start_, (uint64_t)(uintptr_t)look + 1,
+        (uint64_t)(uintptr_t)qsort + 1,
                                t->object[0].low + 1, t->object[t->n - 1].high};
     for (size_t i = 0, at = 0; i < w.n; i++, at++) {
         while (at < WORDS && copy[at] != w.pcs[i])

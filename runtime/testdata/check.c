@@ -50,7 +50,8 @@ static void step_both(ehu_cursor_t *e, unw_cursor_t *u, void **pcs, size_t n, bo
     for (;; depth++) {
         if (depth >= first && !same_frame(e, u, depth, first_pc))
             return;
-        if (ehu_get_reg(e, EH_ELF_RIP, &pc) != 0 || (size_t)depth >= n || (depth > 0 && (uint64_t)(uintptr_t)pcs[depth] != pc)) {
+        if (ehu_get_reg(e, EH_ELF_RIP, &pc) != 0 || (size_t)depth >= n ||
+            (depth > 0 && (uint64_t)(uintptr_t)pcs[depth] != pc)) {
             check(false, "frame %d at %#lx: not in the array of %zu; registers from %d on", depth, (long)pc, n, first);
             return;
         }
@@ -60,12 +61,14 @@ static void step_both(ehu_cursor_t *e, unw_cursor_t *u, void **pcs, size_t n, bo
         }
         mine = ehu_step(e);
         theirs = unw_step(u);
-        check(ehu_status(e) == (mine == 1 ? EH_ELF_OK : mine == 0 ? EH_ELF_OUTERMOST : mine), "step %d, status %d", mine, ehu_status(e));
+        check(ehu_status(e) == (mine == 1 ? EH_ELF_OK : mine == 0 ? EH_ELF_OUTERMOST : mine), "step %d, status %d",
+            mine, ehu_status(e));
         if (mine <= 0 || theirs <= 0)
             break;
     }
     num_stacks += first == 0;
-    check(mine <= 0 && (theirs <= 0 || theirs_may_go_on), "after frame %d at %#lx: step %d, libunwind %d", depth, (long)pc, mine, theirs);
+    check(mine <= 0 && (theirs <= 0 || theirs_may_go_on), "after frame %d at %#lx: step %d, libunwind %d", depth,
+        (long)pc, mine, theirs);
     check(mine == 0 || mine == expected_end, "status %d at the end", mine);
     check((size_t)depth + 1 == n, "%d frames, array of %zu", depth + 1, n);
     check(expect_guesses || !ehu_is_guessed(e), "guessed");

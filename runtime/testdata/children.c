@@ -1,7 +1,7 @@
 /*
- * children N fork|share|namespace LIBRARY...: N children walk and refresh while another thread loads libraries, refreshes, unloads them and refreshes.
- * Children of fork have that thread's locks without the thread; those that share the memory have it all, but do not see its id where they
- * begin a pid namespace. Prints what is wrong.
+ * children N fork|share|namespace LIBRARY...: N children walk and refresh while another thread loads libraries,
+ * refreshes, unloads them and refreshes. Children of fork have that thread's locks without the thread; those that share
+ * the memory have it all, but do not see its id where they begin a pid namespace. Prints what is wrong.
  */
 #include <dlfcn.h>
 #include <errno.h>

@@ -32,7 +32,8 @@ static void take(int arg)
 }
 
 /* It refers to nothing by its own address, and keeps something else in rbp. */
-__attribute__((noinline, noclone, aligned(64), optimize("no-stack-protector"))) static void to_copy(void (*fn)(int), int arg)
+__attribute__((noinline, noclone, aligned(64), optimize("no-stack-protector"))) static void to_copy(void (*fn)(int),
+    int arg)
 {
     char buffer[200];
     register long other __asm__("rbp") = 12345;
@@ -66,7 +67,8 @@ void through_copy(void)
     size_t expected = 0;
     for (volatile int i = 0; i < 2; i++) { /* one call of both */
         run(take, 0);
-        check(status == 0 && !guessed, "%s: status %d, guessed %d", i == 0 ? "the original" : "the copy", status, guessed);
+        check(status == 0 && !guessed, "%s: status %d, guessed %d", i == 0 ? "the original" : "the copy", status,
+            guessed);
         if (i == 0) {
             memcpy(first, pcs, sizeof first);
             expected = num;
@@ -75,6 +77,7 @@ void through_copy(void)
     }
     check(num == expected && num > 3, "%zu frames, %zu in the original", num, expected);
     for (size_t i = 1; i < num; i++)
-        check((char *)pcs[i] == (char *)first[i] + (i == 1 ? shift : 0), "frame %zu: %p, %p in the original", i, pcs[i], first[i]);
+        check((char *)pcs[i] == (char *)first[i] + (i == 1 ? shift : 0), "frame %zu: %p, %p in the original", i, pcs[i],
+            first[i]);
     munmap(copy, 2 * PAGE);
 }

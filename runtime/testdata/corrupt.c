@@ -24,7 +24,8 @@ static uint64_t random64(void)
 /* Addresses that look like return addresses: all over the code of libc and of this program. */
 static uint64_t some_pc(void)
 {
-    static const void *const functions[] = {(void *)qsort, (void *)printf, (void *)malloc, (void *)abort, (void *)system};
+    static const void *const functions[] = {(void *)qsort, (void *)printf, (void *)malloc, (void *)abort,
+        (void *)system};
     uint64_t f = (uint64_t)(uintptr_t)functions[random64() % 5];
     return random64() % 4 == 0 ? (uint64_t)(uintptr_t)some_pc + random64() % 256 : f + random64() % 65536;
 }
@@ -56,7 +57,8 @@ static void walk(const ucontext_t *context)
     walks++;
     ehu_cursor_init_from(&c, context);
     do {
-        if (ehu_get_reg(&c, EH_ELF_RSP, &rsp) != 0 || (depth > 0 && rsp < below + 8 * !exact && !ehu_is_signal_frame(&c))) {
+        if (ehu_get_reg(&c, EH_ELF_RSP, &rsp) != 0 || (depth > 0 && rsp < below + 8 * !exact &&
+            !ehu_is_signal_frame(&c))) {
             failures++;
             return;
         }
@@ -139,7 +141,8 @@ int main(int argc, char **argv)
     pthread_join(thread, NULL);
     pthread_attr_destroy(&attr);
     ehu_stats(&stats);
-    printf("corrupt walks=%ld frames=%ld no_object=%d not_rising=%d unreadable=%d guessed=%d failures=%ld\n", walks, frames,
+    printf("corrupt walks=%ld frames=%ld no_object=%d not_rising=%d unreadable=%d guessed=%d failures=%ld\n", walks,
+        frames,
            stats.no_object > 0, stats.not_rising > 0, stats.unreadable > 0, stats.guessed > 0, failures);
     return failures != 0;
 }

@@ -102,6 +102,7 @@ int main(int argc, char **argv)
         all += calls * (double)sizes[s];
         rounded += calls * (double)((sizes[s] + 63) / 64 * 64 - sizes[s]); /* aligned_alloc wants a multiple */
     }
-    printf("temporary %.0f 0\nkept %.0f %.0f\ngrown %.0f %.0f\naligned %.0f 0\n", all, all, all / 4, all * 1.5, all / 2, all * 3 + rounded);
+    printf("temporary %.0f 0\nkept %.0f %.0f\ngrown %.0f %.0f\naligned %.0f 0\n", all, all, all / 4, all * 1.5, all / 2,
+        all * 3 + rounded);
     return 0;
 }

@@ -1,7 +1,7 @@
 /*
- * Objects that differ in their tables alone, or nearly: -DROOM is the size of a frame, -DPAD=first or second a landing pad. As a
- * program it says which pad an exception came to, and how many frames a stack has. With arguments it does so in a plug-in:
- * before each time that it is loaded, the next file is written into its place.
+ * Objects that differ in their tables alone, or nearly: -DROOM is the size of a frame, -DPAD=first or second a landing
+ * pad. As a program it says which pad an exception came to, and how many frames a stack has. With arguments it does so
+ * in a plug-in: before each time that it is loaded, the next file is written into its place.
  */
 #include <dlfcn.h>
 #include <execinfo.h>

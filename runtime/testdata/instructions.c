@@ -60,7 +60,8 @@ static void by_recorder(void)
     struct ehu_end end;
     eh_elf_regs_t regs = {.valid = 1 << EH_ELF_RBX | 1 << EH_ELF_RBP | 1 << EH_ELF_RSP | 0xfu << EH_ELF_R12 | 1 << EH_ELF_RIP};
     __asm__ volatile("mov %%rbx, %0; mov %%rbp, %1; mov %%rsp, %2; mov %%r12, %3; mov %%r13, %4; mov %%r14, %5; mov %%r15, %6"
-                     : "=m"(regs.reg[EH_ELF_RBX]), "=m"(regs.reg[EH_ELF_RBP]), "=m"(regs.reg[EH_ELF_RSP]), "=m"(regs.reg[EH_ELF_R12]),
+                     : "=m"(regs.reg[EH_ELF_RBX]), "=m"(regs.reg[EH_ELF_RBP]), "=m"(regs.reg[EH_ELF_RSP]),
+                         "=m"(regs.reg[EH_ELF_R12]),
                        "=m"(regs.reg[EH_ELF_R13]), "=m"(regs.reg[EH_ELF_R14]), "=m"(regs.reg[EH_ELF_R15]));
     __asm__ volatile("lea 0(%%rip), %%rax; mov %%rax, %0" : "=m"(regs.reg[EH_ELF_RIP]) : : "rax");
     frames = ehu_backtrace_end_(pcs, MOST, &regs, &end);
@@ -70,7 +71,8 @@ static const struct {
     const char *name;
     void (*walk)(void);
 } walks[] = {
-    {"nothing", nothing}, {"ehu_backtrace", by_ehu_backtrace}, {"backtrace", by_backtrace}, {"unw_backtrace", by_unw_backtrace},
+    {"nothing", nothing}, {"ehu_backtrace", by_ehu_backtrace}, {"backtrace", by_backtrace},
+        {"unw_backtrace", by_unw_backtrace},
     {"_Unwind_Backtrace", by_unwind_backtrace}, {"cursor", by_cursor}, {"recorder", by_recorder},
 };
 

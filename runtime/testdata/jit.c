@@ -77,7 +77,8 @@ static void compare(const ucontext_t *context)
         theirs = unw_step(&u);
     } while (mine == 1 && theirs > 0);
     num_stacks++;
-    check(mine == end_wanted && (theirs <= 0 || end_wanted != 0), "after frame %ld: step %d, libunwind %d", depth, mine, theirs);
+    check(mine == end_wanted && (theirs <= 0 || end_wanted != 0), "after frame %ld: step %d, libunwind %d", depth, mine,
+        theirs);
     check((size_t)depth == n, "%ld frames, array of %zu", depth, n);
     check(through == depth_wanted, "%ld frames in the region, not %d", through, depth_wanted);
 }

@@ -62,8 +62,10 @@ __asm__(".pushsection .forms, \"ax\"\n"
         "to_bnd: .quad bnd_entry\n"
         "to_mold: .quad mold_first\n"
         ".popsection\n");
-extern const char forms[], forms_end[], elsewhere[], tail[], pushes[], pushes_end[], restore_rax[], restore_eax[], mold_entry[];
-extern int bnd_ibt_sec_call(void) __asm__("bnd_ibt_sec"), bnd_sec_call(void) __asm__("bnd_sec"), mold_call(void) __asm__("mold_entry");
+extern const char forms[], forms_end[], elsewhere[], tail[], pushes[], pushes_end[], restore_rax[], restore_eax[],
+    mold_entry[];
+extern int bnd_ibt_sec_call(void) __asm__("bnd_ibt_sec"), bnd_sec_call(void) __asm__("bnd_sec"),
+    mold_call(void) __asm__("mold_entry");
 
 static uint64_t addr(const void *p) { return (uint64_t)(uintptr_t)p; }
 static uint64_t greg(const ucontext_t *c, int i) { return (uint64_t)c->uc_mcontext.gregs[i]; }
@@ -84,14 +86,16 @@ static void same_above(ehu_cursor_t *e, unw_cursor_t *u, void **pcs, size_t n)
         ehu_get_reg(e, EH_ELF_RSP, &my_sp);
         unw_get_reg(u, UNW_REG_IP, &pc);
         unw_get_reg(u, UNW_REG_SP, &sp);
-        check(my_sp == sp && (depth == 0 || my_pc == pc), "frame %zu above: pc %#lx rsp %#lx, libunwind %#lx %#lx", depth, (long)my_pc,
+        check(my_sp == sp && (depth == 0 || my_pc == pc), "frame %zu above: pc %#lx rsp %#lx, libunwind %#lx %#lx",
+            depth, (long)my_pc,
               (long)my_sp, (long)pc, (long)sp);
         check(depth < n && addr(pcs[depth]) == my_pc, "frame %zu above: not in the array", depth);
         depth++;
         mine = ehu_step(e);
         theirs = unw_step(u);
     } while (mine > 0 && theirs > 0);
-    check(mine == 0 && theirs <= 0 && depth == n && !ehu_is_guessed(e), "after %zu of %zu frames: step %d, libunwind %d", depth, n, mine, theirs);
+    check(mine == 0 && theirs <= 0 && depth == n &&
+        !ehu_is_guessed(e), "after %zu of %zu frames: step %d, libunwind %d", depth, n, mine, theirs);
     num_stacks++;
     num_frames += (long)depth;
 }
@@ -103,14 +107,17 @@ static void whole(const eh_elf_regs_t *regs, void **pcs, size_t n)
     enum ehu_worth worth;
     uint64_t stopped;
     size_t k = ehu_try_(regs, again, 64, false, &worth, &stopped);
-    check(worth == EHU_WHOLE && k + 1 == n && memcmp(pcs + 1, again, k * 8) == 0, "without guesses %zu frames of %zu, worth %d", k + 1, n, worth);
+    check(worth == EHU_WHOLE && k + 1 == n &&
+        memcmp(pcs + 1, again, k * 8) == 0, "without guesses %zu frames of %zu, worth %d", k + 1, n, worth);
 }
 
 /* from_table steps from an instruction of a table; call is where the call was that led to it. */
 static void from_table(const ucontext_t *context, ucontext_t *call)
 {
-    static const struct { int reg, greg; } kept[] = {{EH_ELF_RBX, REG_RBX}, {EH_ELF_RBP, REG_RBP}, {EH_ELF_R12, REG_R12},
-                                                     {EH_ELF_R13, REG_R13}, {EH_ELF_R14, REG_R14}, {EH_ELF_R15, REG_R15}};
+    static const struct { int reg, greg; } kept[] = {{EH_ELF_RBX, REG_RBX}, {EH_ELF_RBP, REG_RBP},
+        {EH_ELF_R12, REG_R12},
+                                                     {EH_ELF_R13, REG_R13}, {EH_ELF_R14, REG_R14},
+                                                     {EH_ELF_R15, REG_R15}};
     uint64_t pc = 0, rsp = 0, value, want = *(const uint64_t *)(uintptr_t)(greg(call, REG_RSP) - 8);
     void *pcs[64];
     ehu_cursor_t e;
@@ -120,11 +127,13 @@ static void from_table(const ucontext_t *context, ucontext_t *call)
     int status = ehu_step(&e);
     ehu_get_reg(&e, EH_ELF_RIP, &pc);
     ehu_get_reg(&e, EH_ELF_RSP, &rsp);
-    check(status == 1 && pc == want && rsp == greg(call, REG_RSP), "at %#lx: step %d to pc %#lx rsp %#lx, not %#lx %#lx",
+    check(status == 1 && pc == want &&
+        rsp == greg(call, REG_RSP), "at %#lx: step %d to pc %#lx rsp %#lx, not %#lx %#lx",
           (long)greg(context, REG_RIP), status, (long)pc, (long)rsp, (long)want, (long)greg(call, REG_RSP));
     check(!ehu_is_guessed(&e) && !ehu_is_signal_frame(&e), "at %#lx: a guess", (long)greg(context, REG_RIP));
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
-        check(ehu_get_reg(&e, kept[i].reg, &value) == 0 && value == greg(context, kept[i].greg), "register %d", kept[i].reg);
+        check(ehu_get_reg(&e, kept[i].reg, &value) == 0 &&
+            value == greg(context, kept[i].greg), "register %d", kept[i].reg);
     if (!by_rows_above)
         return;
     size_t n = ehu_backtrace_from(context, pcs, 64);
@@ -229,7 +238,8 @@ static void on_signal(int sig, siginfo_t *info, void *context)
         ehu_cursor_init_from(&e, &at);
         int status = ehu_step(&e);
         if (i == 0 || (size_t)i == length)
-            check(status == 1 && ehu_get_reg(&e, EH_ELF_RIP, &pc) == 0 && pc == greg(context, REG_RIP), "at +%d: %d", i, status);
+            check(status == 1 && ehu_get_reg(&e, EH_ELF_RIP, &pc) == 0 &&
+                pc == greg(context, REG_RIP), "at +%d: %d", i, status);
     }
 }
 
@@ -245,7 +255,8 @@ static void signals(void)
             unsigned long flags;
             const char *restorer;
             uint64_t mask;
-        } action = {on_signal, SA_SIGINFO | 0x04000000 /* SA_RESTORER */ | (i / 2 ? SA_ONSTACK : 0), restorers[i % 2], 0};
+        } action = {on_signal, SA_SIGINFO | 0x04000000 /* SA_RESTORER */ | (i / 2 ? SA_ONSTACK : 0), restorers[i % 2],
+            0};
         restorer = addr(restorers[i % 2]);
         check(syscall(SYS_rt_sigaction, SIGUSR1, &action, NULL, 8L) == 0, "rt_sigaction");
         raise(SIGUSR1);
@@ -292,7 +303,8 @@ static void others(void)
             check(status == (above >= cfa ? 0 : EH_ELF_UNREADABLE), "cfa %d, %d bytes of stack: %d", (int)cfa,
                   (int)above, status); /* 0: a return address of zero */
             memset(pages, 0x11, PAGE_SIZE);
-            check(above < cfa || step_at(pc, addr(pages) + PAGE_SIZE - above) == EHU_NO_OBJECT, "a word that is no return address");
+            check(above < cfa || step_at(pc, addr(pages) + PAGE_SIZE - above) == EHU_NO_OBJECT,
+                "a word that is no return address");
         }
 
     /* Code that cannot be read. */

@@ -1,6 +1,6 @@
 /*
- * Walks its own stack as the original project's unwinders do (docs/abi.md, section 1): for each mapping of a file that is
- * executable, NAME.eh_elf.so is opened by the name in /proc/self/maps; without one nothing is unwound. A pc is
+ * Walks its own stack as the original project's unwinders do (docs/abi.md, section 1): for each mapping of a file that
+ * is executable, NAME.eh_elf.so is opened by the name in /proc/self/maps; without one nothing is unwound. A pc is
  * the address less what the file's start would have, and is looked up as it is. Compares with backtrace(3).
  */
 #include <dlfcn.h>
@@ -34,7 +34,8 @@ static void read_maps(void)
     while (f && fgets(line, sizeof line, f) && mappings < 64) {
         unsigned long low, high, offset, inode;
         char mode[5], path[500];
-        if (sscanf(line, "%lx-%lx %4s %lx %*s %lu %499s", &low, &high, mode, &offset, &inode, path) != 6 || mode[2] != 'x' || inode == 0)
+        if (sscanf(line, "%lx-%lx %4s %lx %*s %lu %499s", &low, &high, mode, &offset, &inode, path) != 6 ||
+            mode[2] != 'x' || inode == 0)
             continue;
         snprintf(mapped[mappings].name, sizeof mapped[0].name, "%s.eh_elf.so", strrchr(path, '/') + 1);
         mapped[mappings].low = low;
@@ -82,7 +83,8 @@ static __attribute__((noinline)) void compare(void)
     uintptr_t got[MOST];
     context c = {0};
     int m = backtrace(want, MOST);
-    __asm__ volatile("leaq 0(%%rip), %0; movq %%rsp, %1; movq %%rbp, %2; movq %%rbx, %3" : "=&r"(c.rip), "=&r"(c.rsp), "=&r"(c.rbp), "=&r"(c.rbx));
+    __asm__ volatile("leaq 0(%%rip), %0; movq %%rsp, %1; movq %%rbp, %2; movq %%rbx, %3" : "=&r"(c.rip), "=&r"(c.rsp),
+        "=&r"(c.rbp), "=&r"(c.rbx));
     int n = walk(c, got);
     int same = n == m - 1; /* want begins in this function */
     for (int i = 0; same && i < n; i++)

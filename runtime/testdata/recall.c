@@ -27,8 +27,10 @@ static __thread uint64_t state;
 static __thread sigjmp_buf *way_out;
 static volatile int sink;
 
-size_t __real_ehu_recall_(const struct ehu_table *, struct ehu_slot *, const eh_elf_regs_t *, eh_elf_regs_t *, uint64_t *, size_t);
-size_t __wrap_ehu_recall_(const struct ehu_table *t, struct ehu_slot *own, const eh_elf_regs_t *start, eh_elf_regs_t *regs, uint64_t *pcs, size_t max)
+size_t __real_ehu_recall_(const struct ehu_table *, struct ehu_slot *, const eh_elf_regs_t *, eh_elf_regs_t *,
+    uint64_t *, size_t);
+size_t __wrap_ehu_recall_(const struct ehu_table *t, struct ehu_slot *own, const eh_elf_regs_t *start,
+    eh_elf_regs_t *regs, uint64_t *pcs, size_t max)
 {
     size_t n = __real_ehu_recall_(t, own, start, regs, pcs, max);
     recalled += n;
@@ -148,7 +150,8 @@ SHAPE far(int n)
     saves_far(n);
     sink = room[0];
 }
-static void (*const shapes[SHAPES])(int) = {plain, many, variable, large, far, plain, many, variable, large, far, plain, realigned};
+static void (*const shapes[SHAPES])(int) = {plain, many, variable, large, far, plain, many, variable, large, far, plain,
+    realigned};
 
 static void down(int n)
 {
@@ -373,6 +376,7 @@ int main(int argc, char **argv)
     over = true;
     for (int i = 0; i < THREADS; i++)
         pthread_join(t[i], NULL);
-    printf("%lu walks, %lu in handlers, %lu and %lu frames recalled, %lu wrong\n", walks, handled, before, recalled - before, wrong);
+    printf("%lu walks, %lu in handlers, %lu and %lu frames recalled, %lu wrong\n", walks, handled, before,
+        recalled - before, wrong);
     return wrong != 0;
 }

@@ -448,7 +448,8 @@ static void loading(void)
         *(void **)&plugin = dlsym(handle, "plugin");
         plugin(chain, 3);
         ehu_stats(&stats);
-        check(stats.objects == stats.eh_elfs, "%ld of %ld objects have an eh_elf", (long)stats.eh_elfs, (long)stats.objects);
+        check(stats.objects == stats.eh_elfs, "%ld of %ld objects have an eh_elf", (long)stats.eh_elfs,
+            (long)stats.objects);
         dlclose(handle);
         check(ehu_refresh() == 1, "an object went");
         int now = eh_elf_mappings();

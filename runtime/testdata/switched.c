@@ -21,7 +21,8 @@ static void run(void)
     uint64_t low = (uint64_t)(uintptr_t)stack;
     bool known = ehu_window_((uint64_t)(uintptr_t)__builtin_frame_address(0), &mem, &flags);
     if (n != 2 || !known || mem.lo < low || mem.lo + mem.size > low + SIZE) {
-        printf("%zu frames; %d: %#lx to %#lx of a stack from %#lx to %#lx\n", n, known, mem.lo, mem.lo + mem.size, low, low + SIZE);
+        printf("%zu frames; %d: %#lx to %#lx of a stack from %#lx to %#lx\n", n, known, mem.lo, mem.lo + mem.size, low,
+            low + SIZE);
         failures++;
     }
     swapcontext(&coroutine, &caller);

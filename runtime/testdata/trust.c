@@ -27,7 +27,8 @@ static bool note_path(const char *path, void *arg)
 
 static void searched(bool secure, const char *const *want)
 {
-    struct ehu_wanted w = {.path = "/opt/lib/libx.so.1", .name = "libx.so.1", .build_id = {0xab, 0xcd, 0x01}, .build_id_size = 3};
+    struct ehu_wanted w = {.path = "/opt/lib/libx.so.1", .name = "libx.so.1", .build_id = {0xab, 0xcd, 0x01},
+        .build_id_size = 3};
     num_paths = 0;
     ehu_search_init_(secure);
     ehu_search_(&w, secure, note_path, NULL);
@@ -89,15 +90,18 @@ int main(int argc, char **argv)
     st.st_uid = 1000;
     expect(!ehu_trusted_(&st, 0), "another's link");
 
-    static const char *const by_xdg[] = {"/opt/lib/libx.so.1.eh_elf.so", "/a/libx.so.1.eh_elf.so", "b/libx.so.1.eh_elf.so",
+    static const char *const by_xdg[] = {"/opt/lib/libx.so.1.eh_elf.so", "/a/libx.so.1.eh_elf.so",
+        "b/libx.so.1.eh_elf.so",
         "/cache/ehasm/.build-id/ab/cd01.eh_elf.so", "/usr/lib/ehasm/.build-id/ab/cd01.eh_elf.so", NULL};
     environment("/a::b:", "/cache", "/home/u");
     searched(false, by_xdg);
-    static const char *const by_home[] = {"/opt/lib/libx.so.1.eh_elf.so", "/home/u/.cache/ehasm/.build-id/ab/cd01.eh_elf.so",
+    static const char *const by_home[] = {"/opt/lib/libx.so.1.eh_elf.so",
+        "/home/u/.cache/ehasm/.build-id/ab/cd01.eh_elf.so",
         "/usr/lib/ehasm/.build-id/ab/cd01.eh_elf.so", NULL};
     environment("", "", "/home/u");
     searched(false, by_home);
-    static const char *const set_uid[] = {"/opt/lib/libx.so.1.eh_elf.so", "/usr/lib/ehasm/.build-id/ab/cd01.eh_elf.so", NULL};
+    static const char *const set_uid[] = {"/opt/lib/libx.so.1.eh_elf.so", "/usr/lib/ehasm/.build-id/ab/cd01.eh_elf.so",
+        NULL};
     environment("", "relative", "relative");
     searched(false, set_uid);
     environment("/a", "/cache", "/home/u");

@@ -32,7 +32,8 @@ func main() {
 
 // counts are instructions.
 type counts struct {
-	all, answered, agree, cfa, register int // instructions covered; with an answer of synth; as the table; other CFA; other register
+	// instructions covered; with an answer of synth; as the table; other CFA; other register
+	all, answered, agree, cfa, register int
 	// answered, and the table gives the CFA by an rbp that the state does not know
 	open int
 }

@@ -68,7 +68,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 			}
 		})
 	}
-	slices.SortStableFunc(found.Inputs, func(a, b *find.Input) int { return cmp.Compare(b.Weight, a.Weight) }) // large files first, so that no worker ends alone with one
+	// large files first, so that no worker ends alone with one
+	slices.SortStableFunc(found.Inputs, func(a, b *find.Input) int { return cmp.Compare(b.Weight, a.Weight) })
 	for _, in := range found.Inputs {
 		if ctx.Err() != nil {
 			break

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -36,6 +37,29 @@ func TestWords(t *testing.T) {
 		}
 	}
 	assert.Empty(t, places, "%d phrases to say more plainly:\n%s", len(places), strings.Join(places, "\n"))
+}
+
+// TestColumns: hardly a line of code has more than 120 columns.
+func TestColumns(t *testing.T) {
+	const columns, oneIn = 120, 500
+	lines := 0
+	var long []string
+	for _, path := range sources(t, ".go", ".c", ".cc", ".h", ".S") {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		if strings.Contains(string(text[:min(len(text), 200)]), "Code generated") {
+			continue
+		}
+		n := 0
+		for line := range strings.Lines(string(text)) {
+			n++
+			if utf8.RuneCountInString(strings.TrimSuffix(line, "\n")) > columns {
+				long = append(long, fmt.Sprintf("%s:%d", path, n))
+			}
+		}
+		lines += n
+	}
+	assert.LessOrEqual(t, len(long)*oneIn, lines, "%d long lines of %d:\n%s", len(long), lines, strings.Join(long, "\n"))
 }
 
 // TestNames: fields and types are nouns, or adjectives that say of what.

@@ -157,14 +157,15 @@ func table(t *testing.T, head string) (rows [][]string) {
 	return rows
 }
 
-// TestStackIsSmall: a program that reads stacks links no more of our packages than they need: no compiler, no checks, no output
-// formats.
+// TestStackIsSmall: a program that reads stacks links no more of our packages than they need: no compiler, no checks,
+// no output formats.
 func TestStackIsSmall(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", module+"stack").Output()
 	require.NoError(t, err)
 	own := slices.DeleteFunc(strings.Fields(string(out)), func(p string) bool { return !strings.HasPrefix(p, module) })
 	assert.LessOrEqual(t, len(own), 25)
-	for _, p := range []string{"asmgen", "compile", "perfdata", "internal/builder", "internal/analysis/check", "internal/profile/stackfmt"} {
+	for _, p := range []string{"asmgen", "compile", "perfdata", "internal/builder", "internal/analysis/check",
+		"internal/profile/stackfmt"} {
 		assert.NotContains(t, own, module+p)
 	}
 }

@@ -18,7 +18,8 @@ import (
 
 // public are the packages that other modules may import.
 func public() []string {
-	return []string{"abi", "asmgen", "asmgen/plan", "bpfunwind", "compile", "dwarfcfa", "ehelf", "elfout", "perfdata", "prove", "sframe",
+	return []string{"abi", "asmgen", "asmgen/plan", "bpfunwind", "compile", "dwarfcfa", "ehelf", "elfout", "perfdata",
+		"prove", "sframe",
 		"stack", "unwind"}
 }
 

@@ -25,8 +25,8 @@ type candidate struct {
 // maxDownload leaves out packages that are mostly data or too large to fetch, in bytes.
 const maxDownload = 100 << 20
 
-// choose prints n packages: of those for amd64 that need libc6, sorted by section and size, as many at equal distances. The
-// order in which they are printed is by a hash, so that the first of them are a sample, too.
+// choose prints n packages: of those for amd64 that need libc6, sorted by section and size, as many at equal distances.
+// The order in which they are printed is by a hash, so that the first of them are a sample, too.
 func choose(ctx context.Context, n int, out io.Writer) error {
 	available, err := exec.CommandContext(ctx, "apt-cache", "dumpavail").Output()
 	if err != nil {

@@ -3,8 +3,8 @@
 // Command packages measures builds over packages of a Debian release. --select N prints the names of N packages, by
 // section and size. Without it the command reads names from standard input, and downloads and unpacks one package at a
 // time. Each ELF file is built in three forms by processes of their own, and the first is proven again from its file;
-// one file in ten also goes through validate/corpus: rows beside readelf's, and code that is run. Each step gives a line
-// of standard output. --sum FILES prints the tables of such lines.
+// one file in ten also goes through validate/corpus: rows beside readelf's, and code that is run. Each step gives a
+// line of standard output. --sum FILES prints the tables of such lines.
 package main
 
 import (

@@ -36,7 +36,8 @@ type totals struct {
 }
 
 // otherKind recognises the reasons of build for files that have nothing to compile.
-var otherKind = regexp.MustCompile(`no unwind tables|not an x86-64|not an ELF file|neither an executable nor a shared object|relocatable|core file`)
+var otherKind = regexp.MustCompile(
+	`no unwind tables|not an x86-64|not an ELF file|neither an executable nor a shared object|relocatable|core file`)
 
 // printSums prints the sums of records.
 func printSums(paths []string, out io.Writer) error {
@@ -109,7 +110,8 @@ func (t *totals) add(r record) {
 // table prints a line for each class of files. Times and memory are those of the default form.
 func (t *totals) table(out io.Writer) {
 	const kb = 1 << 10
-	classes := []*class{{name: "to 15 KB", most: 15 * kb}, {name: "to 100 KB", most: 100 * kb}, {name: "to 1 MB", most: kb * kb},
+	classes := []*class{{name: "to 15 KB", most: 15 * kb}, {name: "to 100 KB", most: 100 * kb},
+		{name: "to 1 MB", most: kb * kb},
 		{name: "above", most: 1 << 60}, {name: "all", most: 1 << 60}}
 	all := classes[len(classes)-1]
 	for _, key := range slices.Sorted(maps.Keys(t.files)) {
@@ -127,7 +129,8 @@ func (t *totals) table(out io.Writer) {
 	slices.SortFunc(worst, func(a, b *built) int { return int((*b)[forms[0].name].Peak - (*a)[forms[0].name].Peak) })
 	for _, f := range worst[:min(5, len(worst))] {
 		r := (*f)[forms[0].name]
-		fmt.Fprintf(out, "%.1f MB peak: %s, %d bytes, %d of tables\n", float64(r.Peak)/mb, path.Join(r.Package, r.File), r.Object, r.Tables)
+		fmt.Fprintf(out, "%.1f MB peak: %s, %d bytes, %d of tables\n", float64(r.Peak)/mb, path.Join(r.Package, r.File),
+			r.Object, r.Tables)
 	}
 }
 
@@ -154,6 +157,7 @@ func (c *class) print(out io.Writer) {
 	slices.Sort(times)
 	slices.Sort(peaks)
 	middle, last := len(c.files)/2, len(c.files)-1
-	fmt.Fprintf(out, "| %s | %d | %.1f | %.2f, %.2f | %.3f, %.2f, %.2f | %.2f | %.0f, %.0f |\n", c.name, len(c.files), tables/mb, tree/tables, packed/tables,
+	fmt.Fprintf(out, "| %s | %d | %.1f | %.2f, %.2f | %.3f, %.2f, %.2f | %.2f | %.0f, %.0f |\n", c.name, len(c.files),
+		tables/mb, tree/tables, packed/tables,
 		times[middle], times[last], cpu.Seconds()/tables*mb, proof.Seconds()/tables*mb, peaks[middle], peaks[last])
 }

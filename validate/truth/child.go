@@ -73,10 +73,11 @@ func newChild(path string) (*child, error) {
 }
 
 // noReturn matches functions of libc, libgcc and libstdc++ that do not return.
-var noReturn = regexp.MustCompile(`^(_?_?_?abort|_?_?_?exit|_Exit|quick_exit|__stack_chk_fail.*|__assert.*|__chk_fail|` +
-	`__fortify_fail|_Unwind_Resume.*|__cxa_(re)?throw|__cxa_(bad|throw|pure|deleted|call).*|pthread_exit|errx?|verrx?|` +
-	`_ZSt.*(throw|terminate|unexpected).*|_?_?(sig)?longjmp(_chk)?|__libc_start_main|.*panic.*|` +
-	`.*__raise_.*|__gnat_(rcheck|raise).*|_d_(arraybounds|assert|throw|switch_error|unittest).*)$`)
+var noReturn = regexp.MustCompile(
+	`^(_?_?_?abort|_?_?_?exit|_Exit|quick_exit|__stack_chk_fail.*|__assert.*|__chk_fail|` +
+		`__fortify_fail|_Unwind_Resume.*|__cxa_(re)?throw|__cxa_(bad|throw|pure|deleted|call).*|pthread_exit|errx?|verrx?|` +
+		`_ZSt.*(throw|terminate|unexpected).*|_?_?(sig)?longjmp(_chk)?|__libc_start_main|.*panic.*|` +
+		`.*__raise_.*|__gnat_(rcheck|raise).*|_d_(arraybounds|assert|throw|switch_error|unittest).*)$`)
 
 // relocate applies the relocations for the loader. Functions of other objects are outside.
 func (c *child) relocate() {

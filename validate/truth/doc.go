@@ -17,6 +17,6 @@
 //	go run ./validate/truth --force /usr/lib/x86_64-linux-gnu/libcrypto.so.3
 //
 // The registers that a callee saves hold values that occur nowhere else. What faults is left out, functions of other
-// files return at once, exceptions go to landing pads. A wrong row counts if the function returns as it should, with all
-// these values back.
+// files return at once, exceptions go to landing pads. A wrong row counts if the function returns as it should, with
+// all these values back.
 package main

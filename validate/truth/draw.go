@@ -106,8 +106,8 @@ func (f *forced) decide(x *shown) (drawnReport, error) {
 	return d, nil
 }
 
-// goTo runs a function to the finding, and from there to its return. It reports whether it returned as it should, and else what
-// ended it.
+// goTo runs a function to the finding, and from there to its return. It reports whether it returned as it should, and
+// else what ended it.
 func (q *attempt) goTo() (returned bool, why string) {
 	q.begin(q.way.entry)
 	for range drawnSteps {

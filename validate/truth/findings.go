@@ -91,8 +91,8 @@ func (f *forced) named(pc uint64) string {
 	return ""
 }
 
-// unrestored counts the claims on registers that a function has not restored when it returns: no store through a wild pointer
-// changes what its rows call unchanged.
+// unrestored counts the claims on registers that a function has not restored when it returns: no store through a wild
+// pointer changes what its rows call unchanged.
 func (f *forced) unrestored(a *activation) {
 	for _, c := range a.claims {
 		for _, x := range f.claimed(c.pc) {

@@ -314,8 +314,9 @@ func (q *attempt) goOn(to uint64, clobbered uint16) bool {
 	return true
 }
 
-// leads reports whether a jump through a register or memory can be real: it goes to an entry, or to an instruction of the
-// same function, as counted from the entry. Any number may be an index that the function does not compare with a bound.
+// leads reports whether a jump through a register or memory can be real: it goes to an entry, or to an instruction of
+// the same function, as counted from the entry. Any number may be an index that the function does not compare with a
+// bound.
 func (f *forced) leads(from, to uint64) bool {
 	i, _ := slices.BinarySearch(f.entries, to+1)
 	if i == 0 {
@@ -333,8 +334,8 @@ func (f *forced) leads(from, to uint64) bool {
 const callerSaved = 1<<x86.RAX | 1<<x86.RCX | 1<<x86.RDX | 1<<x86.RSI | 1<<x86.RDI | 0x0f00
 
 // calleeReturns does what a function that begins may do up to its return: it changes registers and the memory below the
-// stack. Now and then an exception leaves it for its caller's landing pad. Where code of another function or none follows
-// the call, it does not come back.
+// stack. Now and then an exception leaves it for its caller's landing pad. Where code of another function or none
+// follows the call, it does not come back.
 func (q *attempt) calleeReturns() bool {
 	var b [256]byte
 	if q.mem.read(q.r.Rsp, b[:8]) != 8 {
@@ -373,8 +374,8 @@ func (f *forced) pad(pc uint64) (pad uint64, ok bool) {
 	return pad, ok
 }
 
-// leaves handles a return. It reports whether the run goes on: the return was to where the call came from, or to code that
-// the function had pushed the address of.
+// leaves handles a return. It reports whether the run goes on: the return was to where the call came from, or to code
+// that the function had pushed the address of.
 func (q *attempt) leaves() bool {
 	top, now := &q.calls[len(q.calls)-1], abiRegs(&q.r)
 	switch {

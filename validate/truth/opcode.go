@@ -42,13 +42,14 @@ func kindOf(b []byte) kind {
 	return ordinary
 }
 
-// takesAddress reports whether the instruction at the start of b pops a register, or reads or drops the word at rsp. Other
-// code right behind a call that leads there is a function.
+// takesAddress reports whether the instruction at the start of b pops a register, or reads or drops the word at rsp.
+// Other code right behind a call that leads there is a function.
 func takesAddress(b []byte) bool {
 	if b[0]&0xf0 == 0x40 {
 		b = b[1:]
 	}
-	return b[0]&0xf8 == 0x58 || len(b) > 2 && (b[0] == 0x8b && b[1]&0xc7 == 4 && b[2] == 0x24 || b[0] == 0x83 && b[1] == 0xc4)
+	return b[0]&0xf8 == 0x58 || len(b) > 2 && (b[0] == 0x8b && b[1]&0xc7 == 4 && b[2] == 0x24 || b[0] == 0x83 &&
+		b[1] == 0xc4)
 }
 
 // isPrefix reports whether b is a legacy or REX prefix that may stand before a

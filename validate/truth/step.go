@@ -109,7 +109,8 @@ func (t *tracer) isWanted(addr uint64) bool {
 // runTo lets a thread run up to an address, by a breakpoint of the processor for this thread
 // state (Intel SDM vol. 3, "Debug Registers"); without breakpoints, by steps that are not looked at.
 func (t *tracer) runTo(th *thread, addr uint64) {
-	th.running = !t.breakpoints || pokeDebug(th.tid, 0, addr) && pokeDebug(th.tid, 7, 1) // DR0 is the address, DR7 enables it
+	// DR0 is the address, DR7 enables it
+	th.running = !t.breakpoints || pokeDebug(th.tid, 0, addr) && pokeDebug(th.tid, 7, 1)
 }
 
 // returned reports whether a thread that ran freely has returned from its frame.

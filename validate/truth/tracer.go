@@ -144,8 +144,8 @@ func (t *tracer) runToEntry() error {
 	return nil
 }
 
-// startAt lets the only thread run freely to pc. Two breakpoints are there: some virtual machines take hardware breakpoints, which
-// then do nothing.
+// startAt lets the only thread run freely to pc. Two breakpoints are there: some virtual machines take hardware
+// breakpoints, which then do nothing.
 func (t *tracer) startAt(th *thread, pc uint64) error {
 	const int3 = 0xcc
 	var code [1]byte

@@ -40,8 +40,8 @@ func traced(t *testing.T, args ...string) report {
 	return r
 }
 
-// TestStale has functions that make their frames where those before them had theirs: made rows name no slot of the frame
-// before.
+// TestStale has functions that make their frames where those before them had theirs: made rows name no slot of the
+// frame before.
 func TestStale(t *testing.T) {
 	r := traced(t, "--made", "--in", "program", "--", compiled(t, "stale.s"))
 	require.Equal(t, "exit status 0", r.Ended)
@@ -78,8 +78,8 @@ func TestForce(t *testing.T) {
 	assert.Positive(t, r.Forced.Open, "an array's end")
 }
 
-// TestDrawn decides findings: the rows are wrong only behind comparisons, in a case of a switch, in a part that lies apart,
-// on a path past the prologue. What is said of right rows is contradicted.
+// TestDrawn decides findings: the rows are wrong only behind comparisons, in a case of a switch, in a part that lies
+// apart, on a path past the prologue. What is said of right rows is contradicted.
 func TestDrawn(t *testing.T) {
 	exe := compiled(t, "-shared", "-nostdlib", "drawn.s")
 	r := traced(t, "--force", "--draw", "9", exe)

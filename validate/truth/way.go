@@ -50,8 +50,8 @@ func (f *forced) ways(pc uint64) (list []*way) {
 	return list
 }
 
-// starts returns where a part is called: at entries; else at targets of calls, and where it begins, if nothing jumps into it, or
-// at the endbr64 before pc.
+// starts returns where a part is called: at entries; else at targets of calls, and where it begins, if nothing jumps
+// into it, or at the endbr64 before pc.
 func (f *forced) starts(i int, pc uint64) (list []uint64) {
 	p, into := &f.parts[i], f.jumpers(i)
 	inside := func(sorted []uint64) []uint64 {
@@ -244,7 +244,8 @@ func (w *way) distances(wanted func(pc uint64) bool) map[uint64]int {
 	return d
 }
 
-// choose returns one of the addresses to go on at: mostly the nearest to where the run goes. ok is false if none leads there.
+// choose returns one of the addresses to go on at: mostly the nearest to where the run goes. ok is false if none leads
+// there.
 func (q *attempt) choose(list []uint64) (pc uint64, ok bool) {
 	d := q.way.goal
 	if q.arrived {

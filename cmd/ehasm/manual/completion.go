@@ -118,7 +118,8 @@ func (v Verb) bash(b *strings.Builder) {
 			fmt.Fprintf(&values, "        %s) values='%s' ;;\n", strings.Join(spellings(f), "|"), words)
 		}
 	})
-	fmt.Fprintf(b, "    %s)\n        flags='%s'\n        valued='%s'\n", v.Name, strings.Join(all, " "), strings.Join(valued, " "))
+	fmt.Fprintf(b, "    %s)\n        flags='%s'\n        valued='%s'\n", v.Name, strings.Join(all, " "),
+		strings.Join(valued, " "))
 	if v.Command {
 		b.WriteString(bashCommand)
 	}
@@ -148,7 +149,8 @@ _%[1]s() {
 	for _, v := range c.Verbs {
 		v.zsh(&b)
 	}
-	fmt.Fprintf(&b, "    esac\n}\nif [ \"$funcstack[1]\" = _%[1]s ]; then _%[1]s \"$@\"; else compdef _%[1]s %[1]s; fi\n", c.Name)
+	fmt.Fprintf(&b, "    esac\n}\nif [ \"$funcstack[1]\" = _%[1]s ]; then _%[1]s \"$@\"; else compdef _%[1]s %[1]s; fi\n",
+		c.Name)
 	return b.String()
 }
 

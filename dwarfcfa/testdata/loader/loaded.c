@@ -1,6 +1,6 @@
 /* loaded loads each library that a line of its input names, in a child, and prints what is then in memory: "PATH ADDRESS SIZE..."
- * gives the load bias and the bytes of each range of link-time addresses, in hexadecimal, or "-" if the library does not load.
- * With a size of 0, it gives the link-time address of the FDE that libgcc finds for a pc; 0: none. */
+ * gives the load bias and the bytes of each range of link-time addresses, in hexadecimal, or "-" if the library does
+ * not load. With a size of 0, it gives the link-time address of the FDE that libgcc finds for a pc; 0: none. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>

@@ -45,8 +45,8 @@ func errorsIn(r *check.Report) (out []check.Finding) {
 
 func replace(s, from, to string) string { return strings.ReplaceAll(s, from, to) }
 
-// TestLibc: the two functions of glibc 2.36 that push without rows, ____longjmp_chk, which changes rbx, and swapcontext,
-// which keeps r12 in its argument; other releases have none.
+// TestLibc: the two functions of glibc 2.36 that push without rows, ____longjmp_chk, which changes rbx, and
+// swapcontext, which keeps r12 in its argument; other releases have none.
 func TestLibc(t *testing.T) {
 	r := run(t, "/lib/x86_64-linux-gnu/libc.so.6")
 	assert.GreaterOrEqual(t, float64(r.Judged), 0.999*float64(r.Instructions))

@@ -46,8 +46,8 @@ call abort
 	assert.Equal(t, f.Start, f.PC)
 }
 
-// TestStrayJump: GCC lets a switch jump to a cold label without code, behind which another function's cold part lies. If
-// that part runs on past its end, it is one that is never entered; the jump then says nothing about its row.
+// TestStrayJump: GCC lets a switch jump to a cold label without code, behind which another function's cold part lies.
+// If that part runs on past its end, it is one that is never entered; the jump then says nothing about its row.
 func TestStrayJump(t *testing.T) {
 	const part = `
 .text
@@ -82,8 +82,8 @@ END
 	assert.NotEmpty(t, findings("16", "-24", ""), "f has this frame")
 }
 
-// TestPartJumpsBack: a moved part that jumps back, whatever names it. Its first row is no witness for itself: the state at
-// the jump to it counts. Its function is judged, too.
+// TestPartJumpsBack: a moved part that jumps back, whatever names it. Its first row is no witness for itself: the state
+// at the jump to it counts. Its function is judged, too.
 func TestPartJumpsBack(t *testing.T) {
 	const part = `
 .text

@@ -60,7 +60,8 @@ func (c *function) judge(pc uint64, row *dwarfcfa.Row, s *codeflow.State, ws []w
 	return ws, ""
 }
 
-// keepsValue reports whether the row says of column d, a register that calls may change, that it has the caller's value.
+// keepsValue reports whether the row says of column d, a register that calls may change, that it has the caller's
+// value.
 func keepsValue(row *dwarfcfa.Row, d int) bool {
 	return row.Regs[d].Kind == dwarfcfa.RuleSameValue && hardware[d] != uint8(x86.RSP)
 }
@@ -150,7 +151,8 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 		if h == codeflow.RA || s.Regs[h] == want {
 			return wrong{}, false
 		}
-		return wrong{kind: KindClobbered, reg: h, actual: whereText(s, h), claimed: "unchanged", stated: rule.Kind == dwarfcfa.RuleSameValue}, true
+		return wrong{kind: KindClobbered, reg: h, actual: whereText(s, h), claimed: "unchanged",
+			stated: rule.Kind == dwarfcfa.RuleSameValue}, true
 	case dwarfcfa.RuleOffset:
 		if rule.Offset == int64(int32(rule.Offset)) && s.Slot(0, int32(rule.Offset)) == want {
 			return wrong{}, false
@@ -164,7 +166,8 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 		if v := s.Regs[hardware[rule.Reg]]; v == want || v.Kind == codeflow.Unknown {
 			return wrong{}, false
 		}
-		return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: fmt.Sprintf("in DWARF register %d", rule.Reg)}, true
+		return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: fmt.Sprintf("in DWARF register %d",
+			rule.Reg)}, true
 	// An address that is not known is no mismatch: the expression may use what the code keeps elsewhere.
 	case dwarfcfa.RuleExpression, dwarfcfa.RuleValExpression:
 		e, err := c.rows.interp.Decoded(rule.Expr)
@@ -174,8 +177,10 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 		w := evaluate(e, s, pc, true)
 		// At what a register that calls keep held at the entry, or at a distance from it.
 		if at := registerPlus(c.rows.interp, rule.Expr); at != nil && rule.Kind == dwarfcfa.RuleExpression &&
-			codeflow.CalleeSaved>>hardware[at.Reg]&1 != 0 && s.Regs[hardware[at.Reg]].Kind == codeflow.Entry && s.Saved(h).Kind != codeflow.Lost {
-			return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: "in the caller's frame, where this function saves nothing"}, true
+			codeflow.CalleeSaved>>hardware[at.Reg]&1 != 0 && s.Regs[hardware[at.Reg]].Kind == codeflow.Entry &&
+			s.Saved(h).Kind != codeflow.Lost {
+			return wrong{kind: KindSaved, reg: h, actual: whereText(s, h),
+				claimed: "in the caller's frame, where this function saves nothing"}, true
 		}
 		if !w.known() || w.isNum {
 			return wrong{}, false

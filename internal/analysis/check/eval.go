@@ -48,8 +48,8 @@ func (st words) pop() (word, words) {
 }
 
 // evaluate runs an expression (DWARF 5, 2.5.1) on a state at pc. With pushed, it begins with the CFA on the stack, as
-// expressions of registers do. Each operation either pushes a word that is known, or one that is not, so that a wrong result
-// is no worse than none. Jumps lead forward only, which the decoder sees to.
+// expressions of registers do. Each operation either pushes a word that is known, or one that is not, so that a wrong
+// result is no worse than none. Jumps lead forward only, which the decoder sees to.
 func evaluate(e dwarfcfa.Expr, s *codeflow.State, pc uint64, pushed bool) word {
 	var buf [8]word
 	st := words(buf[:0])
@@ -130,8 +130,9 @@ func load(a word, size int64, s *codeflow.State) (w word) {
 	return w
 }
 
-// binary returns the result of an operation on a, which was pushed first, and b. An address plus or minus a number is an
-// address; all other operations want numbers. Comparisons are signed and give 0 or 1, and shifts by 64 and more give 0.
+// binary returns the result of an operation on a, which was pushed first, and b. An address plus or minus a number is
+// an address; all other operations want numbers. Comparisons are signed and give 0 or 1, and shifts by 64 and more give
+// 0.
 func binary(code dwarfcfa.ExprCode, a, b word) word {
 	switch code {
 	case dwarfcfa.OpPlus:

@@ -108,8 +108,8 @@ func (c *function) steps(from *Fix) (file string, steps []fixStep, err error) {
 // isFiller reports whether an instruction fills a gap and is not run, so that its row does not count.
 func isFiller(in *x86.Inst) bool { return codeflow.IsPadding(in) && in.Op != x86.OpNOP }
 
-// mender goes through the source of a function with two rows: the one that its directives make now, which shows that they
-// are understood, and the one that the mended directives make.
+// mender goes through the source of a function with two rows: the one that its directives make now, which shows that
+// they are understood, and the one that the mended directives make.
 type mender struct {
 	c          *function
 	text       []string
@@ -151,8 +151,8 @@ func (m *mender) mend(steps []fixStep) error {
 	return nil
 }
 
-// data gives instructions that the source has as bytes, such as .byte 0xf3,0xc3, the lines of these. The assembler tells
-// lines of instructions only, so that each has the line of the instruction before it.
+// data gives instructions that the source has as bytes, such as .byte 0xf3,0xc3, the lines of these. The assembler
+// tells lines of instructions only, so that each has the line of the instruction before it.
 func (m *mender) data(steps []fixStep) {
 	find := func(line, step, size int) int {
 		for n := line + step; n >= 1 && n <= len(m.text); n += step {
@@ -241,8 +241,8 @@ func (m *mender) settle(s *fixStep, group []cfiDirective, within bool) error {
 	return fmt.Errorf("line %d: no directive is certain", s.line)
 }
 
-// keep applies the directives before an instruction, without those that state what is wrong there. It returns what is wrong
-// nevertheless.
+// keep applies the directives before an instruction, without those that state what is wrong there. It returns what is
+// wrong nevertheless.
 func (m *mender) keep(s *fixStep, group []cfiDirective) (next cfiState, ws []wrong, err error) {
 	drop := map[string]bool{}
 	for more := true; more; {

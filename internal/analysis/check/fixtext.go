@@ -85,7 +85,8 @@ func statements(line string) (out []string) {
 // onlyDirective reports whether a line can be removed with its directive: no label, and no part of a comment of several
 // lines, goes with it.
 func onlyDirective(line string) bool {
-	return strings.HasPrefix(strings.TrimSpace(line), ".cfi_") && !strings.Contains(line, "/*") && !strings.Contains(line, "*/")
+	return strings.HasPrefix(strings.TrimSpace(line), ".cfi_") && !strings.Contains(line, "/*") &&
+		!strings.Contains(line, "*/")
 }
 
 // inComment reports whether a comment goes on behind lines.
@@ -118,11 +119,14 @@ func bytesIn(line string) int {
 const prefixes = " rep repe repz repne repnz lock notrack bnd data16 addr32 rex64 rex.w cs ds es ss fs gs xacquire xrelease "
 
 // aliases has mnemonics of AT&T's syntax, and second names, by which sources call an instruction.
-var aliases = map[string]string{"sal": "shl", "movabs": "mov", "movabsq": "mov", "movslq": "movsxd", "cltq": "cdqe", "cwtl": "cwde", "cbtw": "cbw",
-	"cltd": "cdq", "cqto": "cqo", "cwtd": "cwd", "xchg": "nop", "retn": "ret", "iretq": "iret", "leaveq": "leave", "pushfq": "pushf", "popfq": "popf"}
+var aliases = map[string]string{"sal": "shl", "movabs": "mov", "movabsq": "mov", "movslq": "movsxd", "cltq": "cdqe",
+	"cwtl": "cwde", "cbtw": "cbw",
+	"cltd": "cdq", "cqto": "cqo", "cwtd": "cwd", "xchg": "nop", "retn": "ret", "iretq": "iret", "leaveq": "leave",
+	"pushfq": "pushf", "popfq": "popf"}
 
 // conditions has the second names of conditions.
-var conditions = map[string]string{"z": "e", "nz": "ne", "c": "b", "nae": "b", "nc": "ae", "nb": "ae", "na": "be", "nbe": "a",
+var conditions = map[string]string{"z": "e", "nz": "ne", "c": "b", "nae": "b", "nc": "ae", "nb": "ae", "na": "be",
+	"nbe": "a",
 	"nge": "l", "nl": "ge", "ng": "le", "nle": "g", "pe": "p", "po": "np"}
 
 // hasInstruction reports whether a line has an instruction of this mnemonic, in Intel's spelling as x86 gives it.
@@ -178,8 +182,8 @@ func kindOfLine(line string) lineKind {
 	return kind
 }
 
-// parseCFI returns the directive of a line that changes the row, if there is one. It is an error if that is not understood, or
-// shares its line with another statement.
+// parseCFI returns the directive of a line that changes the row, if there is one. It is an error if that is not
+// understood, or shares its line with another statement.
 func parseCFI(line string) (out []cfiDirective, err error) {
 	all := statements(line)
 	for _, s := range all {
@@ -321,7 +325,8 @@ func indent(line string) string {
 // contextLines is how many unchanged lines a unified diff has around a change.
 const contextLines = 3
 
-// Unified returns the patches of one source, whose lines are text, as a unified diff for patch -p0; "" if nothing changes.
+// Unified returns the patches of one source, whose lines are text, as a unified diff for patch -p0; "" if nothing
+// changes.
 func Unified(name string, text []string, patches []Patch) string {
 	changed := make([]bool, len(text)+2)
 	before, drop := map[int][]string{}, map[int]bool{}

@@ -21,15 +21,18 @@ func stacks(t *testing.T, exe string) (gdb, perf string) {
 		"-ex", "run", "-ex", "bt", exe).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	data := exe + ".data"
-	_ = exec.Command("perf", "record", "-q", "-e", "cpu-clock:u", "-F", "199", "--call-graph", "dwarf,1024", "-o", data, exe, "busy").Run() // it may terminate
+	// it may terminate
+	_ = exec.Command("perf", "record", "-q", "-e", "cpu-clock:u", "-F", "199", "--call-graph", "dwarf,1024", "-o", data,
+		exe, "busy").Run()
 	samples, err := exec.Command("perf", "script", "-i", data, "-F", "ip,sym").Output()
 	require.NoError(t, err)
 	require.Contains(t, string(samples), "thrower", "no sample")
 	return string(out), string(samples)
 }
 
-// TestHidden: an FDE is found to be hidden from libgcc and perf exactly where the program's throw terminates and perf's stacks
-// end: clang's empty function has an empty FDE, which some linkers keep in .eh_frame_hdr. gdb's stacks are whole.
+// TestHidden: an FDE is found to be hidden from libgcc and perf exactly where the program's throw terminates and perf's
+// stacks end: clang's empty function has an empty FDE, which some linkers keep in .eh_frame_hdr. gdb's stacks are
+// whole.
 func TestHidden(t *testing.T) {
 	testtool.Need(t, "clang++", "ld.lld", "mold", "ld.gold", "gdb", "perf")
 	const program = `void spin() { for (;;); }
@@ -63,8 +66,8 @@ int main(int c, char **) { try { thrower(c > 1 ? 100000000 : 0); } catch (int x)
 	assert.Len(t, all, 2)
 }
 
-// TestLoader has an FDE that begins with an address. A linker may leave it to the loader: then libgcc, which reads memory,
-// finds the FDE if .eh_frame_hdr has it, but gdb and perf, which read the file, do not.
+// TestLoader has an FDE that begins with an address. A linker may leave it to the loader: then libgcc, which reads
+// memory, finds the FDE if .eh_frame_hdr has it, but gdb and perf, which read the file, do not.
 func TestLoader(t *testing.T) {
 	testtool.Need(t, "g++", "ld.lld", "gdb", "perf")
 	dir := t.TempDir()

@@ -13,8 +13,8 @@ const identityFields = 7
 type Names struct{ count map[string]int }
 
 // Of returns a text for each finding of a file, which it calls name: one that stays the same when the file is built
-// again with other addresses, and that no other finding has. It holds the file's name, the kind, the place, a hash of the
-// code, the register, what the code does, and what the table says. Of findings that are equal in all of these, the
+// again with other addresses, and that no other finding has. It holds the file's name, the kind, the place, a hash of
+// the code, the register, what the code does, and what the table says. Of findings that are equal in all of these, the
 // second's ends in #2.
 //
 // The place is the offset from the function's symbol; without one it is the offset from the FDE's beginning, and all
@@ -26,7 +26,8 @@ func (n *Names) Of(name string, fs []Finding) []string {
 	out := make([]string, len(fs))
 	for i := range fs {
 		f := &fs[i]
-		fields := [identityFields]string{name, string(f.Kind), fmt.Sprintf("%s+%#x", f.Function, f.PC-f.base()), f.Code, f.Register,
+		fields := [identityFields]string{name, string(f.Kind), fmt.Sprintf("%s+%#x", f.Function, f.PC-f.base()), f.Code,
+			f.Register,
 			address.ReplaceAllString(f.Actual, "0x"), address.ReplaceAllString(f.Claimed, "0x")}
 		for k := range fields {
 			fields[k] = strings.Map(printable, fields[k])

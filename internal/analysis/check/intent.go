@@ -8,11 +8,12 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
-// leavesStack reports whether an instruction goes, with another stack, to where no table tells: the end of longjmp and its
-// like, which have loaded another context's registers, or of OCaml's caml_raise_exn, whose ret leads to a handler.
+// leavesStack reports whether an instruction goes, with another stack, to where no table tells: the end of longjmp and
+// its like, which have loaded another context's registers, or of OCaml's caml_raise_exn, whose ret leads to a handler.
 func (c *function) leavesStack(pc uint64, in *x86.Inst, s *codeflow.State) bool {
 	r := s.Regs[x86.RSP]
-	return (in.Op == x86.OpRET || in.Op == x86.OpJMP && in.Args[0].Kind != x86.KRel && !c.r.Switches(pc)) && r.Kind == codeflow.Base && r.Reg != 0
+	return (in.Op == x86.OpRET || in.Op == x86.OpJMP && in.Args[0].Kind != x86.KRel && !c.r.Switches(pc)) &&
+		r.Kind == codeflow.Base && r.Reg != 0
 }
 
 // intended marks the open findings of registers and of the return address: the code has loaded another context's.
@@ -24,8 +25,8 @@ func (c *function) intended() {
 	}
 }
 
-// callersFrame marks the open findings of rows that describe the caller's frame from the function's first instruction on:
-// the function changes its return address, as libgcc's __morestack does, and has no frame for it.
+// callersFrame marks the open findings of rows that describe the caller's frame from the function's first instruction
+// on: the function changes its return address, as libgcc's __morestack does, and has no frame for it.
 func (c *function) callersFrame() {
 	for _, r := range c.open {
 		if f := &r.f; f.Kind == KindCFA && f.PC == f.Start && f.Class == ClassTable && r.row.Row.CFA.Offset > 8 {
@@ -41,8 +42,9 @@ type aside struct {
 	mem  x86.Mem
 }
 
-// restores notes the registers that the function copies to memory or to a vector register, while they have their caller's
-// values, and loads from there again. It has no private calling convention, then. Behind the load they are as they were.
+// restores notes the registers that the function copies to memory or to a vector register, while they have their
+// caller's values, and loads from there again. It has no private calling convention, then. Behind the load they are as
+// they were.
 func (c *function) restores() {
 	var copied [16]aside
 	c.r.Each(func(pc uint64, in *x86.Inst, s *codeflow.State, _ codeflow.Basis) {
@@ -50,10 +52,12 @@ func (c *function) restores() {
 		if in.Op != x86.OpMOV && in.Op != x86.OpMOVQ {
 			return
 		}
-		if h := from.Reg; from.Kind == x86.KGPR && from.Size == 8 && s.Regs[h] == (codeflow.Value{Kind: codeflow.Entry, Reg: h}) {
+		if h := from.Reg; from.Kind == x86.KGPR && from.Size == 8 &&
+			s.Regs[h] == (codeflow.Value{Kind: codeflow.Entry, Reg: h}) {
 			copied[h] = aside{to.Kind, to.Reg, in.Mem}
 		}
-		if to.Kind == x86.KGPR && (from.Kind == x86.KVec || from.Kind == x86.KMem) && copied[to.Reg] == (aside{from.Kind, from.Reg, in.Mem}) {
+		if to.Kind == x86.KGPR && (from.Kind == x86.KVec || from.Kind == x86.KMem) &&
+			copied[to.Reg] == (aside{from.Kind, from.Reg, in.Mem}) {
 			c.rep.saved |= 1 << to.Reg & codeflow.CalleeSaved
 			c.rep.findings = slices.DeleteFunc(c.rep.findings, func(f Finding) bool {
 				return f.Kind == KindClobbered && f.PC == pc+uint64(in.Len) && f.Register == regName(to.Reg)
@@ -80,9 +84,10 @@ func takesStack(in *x86.Inst, row *dwarfcfa.Row) bool {
 		row.CFA.Kind == dwarfcfa.CFARegOffset && row.CFA.Reg < 16 && hardware[row.CFA.Reg] == from.Reg
 }
 
-// returnsElsewhere reports whether rsp is above the return address at a ret, and the row says that the ret takes the top of
-// the stack. That is right: the code has dropped its own return address, or a ret and no call led to it.
+// returnsElsewhere reports whether rsp is above the return address at a ret, and the row says that the ret takes the
+// top of the stack. That is right: the code has dropped its own return address, or a ret and no call led to it.
 func returnsElsewhere(row *dwarfcfa.Row, s *codeflow.State) bool {
 	r := s.Regs[x86.RSP]
-	return r.Kind == codeflow.Base && r.Reg == 0 && r.Off > -8 && row.CFA == dwarfcfa.CFARule{Kind: dwarfcfa.CFARegOffset, Reg: 7, Offset: 8}
+	return r.Kind == codeflow.Base && r.Reg == 0 && r.Off > -8 &&
+		row.CFA == dwarfcfa.CFARule{Kind: dwarfcfa.CFARegOffset, Reg: 7, Offset: 8}
 }

@@ -20,7 +20,8 @@ type Line struct {
 // line adds an instruction and the current row to the listing.
 func (c *function) line(pc uint64, in *x86.Inst, s *codeflow.State, wrong bool) {
 	if c.list {
-		c.lines = append(c.lines, Line{PC: pc, Text: in.Text(pc), Actual: stateText(s), Claimed: c.rowText(&c.row.Row), Wrong: wrong})
+		c.lines = append(c.lines, Line{PC: pc, Text: in.Text(pc), Actual: stateText(s), Claimed: c.rowText(&c.row.Row),
+			Wrong: wrong})
 	}
 }
 

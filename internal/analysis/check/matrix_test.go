@@ -45,7 +45,8 @@ func matrix(t *testing.T) (cases []matrixCase) {
 
 // found returns the findings of a function, as a relocatable file and as a shared object.
 func (c *matrixCase) found(t *testing.T, body string) map[string][]check.Finding {
-	body = ".text\n.globl NAME\n.type NAME,@function\nNAME: .cfi_startproc\n" + body + "\n.cfi_endproc\n.size NAME,.-NAME\n"
+	body = ".text\n.globl NAME\n.type NAME,@function\nNAME: .cfi_startproc\n" + body +
+		"\n.cfi_endproc\n.size NAME,.-NAME\n"
 	object := assemble(t, "f.s", strings.ReplaceAll(body, "NAME", c.name))
 	out, err := exec.Command("gcc", "-shared", "-nostdlib", "-o", object+".so", object).CombinedOutput()
 	require.NoError(t, err, "%s: %s", c.name, out)
@@ -58,7 +59,8 @@ func (c *matrixCase) found(t *testing.T, body string) map[string][]check.Finding
 	return found
 }
 
-// TestMatrix has small functions with right and wrong rows, by kind of fault: right ones are quiet, wrong ones are found.
+// TestMatrix has small functions with right and wrong rows, by kind of fault: right ones are quiet, wrong ones are
+// found.
 func TestMatrix(t *testing.T) {
 	type row struct{ quiet, alarms, found, missed int }
 	table, functions := map[check.Kind]*row{}, 0

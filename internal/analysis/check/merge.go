@@ -32,9 +32,9 @@ func (f *Finding) sameMistake(o *Finding) bool {
 // register variables outside of functions, as PHP and GHC have them.
 const manyFunctions = 5
 
-// variables makes findings of registers notes where they seem to be variables of the program: many functions change them, or
-// no row saves them, but r14 and r15 in many functions, which compilers take after r12 and r13. saving counts, by register,
-// the functions whose rows save it.
+// variables makes findings of registers notes where they seem to be variables of the program: many functions change
+// them, or no row saves them, but r14 and r15 in many functions, which compilers take after r12 and r13. saving counts,
+// by register, the functions whose rows save it.
 func variables(fs []Finding, saving *[16]int) {
 	changed := map[string]map[uint64]bool{} // by register: functions
 	is := func(f *Finding) bool {

@@ -8,8 +8,9 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
-// plainRow is a row in the form in which most can be compared at once: the CFA is a register plus an offset, or the word there,
-// and the return address and the callee-saved registers are unchanged or at an offset from the CFA or a register.
+// plainRow is a row in the form in which most can be compared at once: the CFA is a register plus an offset, or the
+// word there, and the return address and the callee-saved registers are unchanged or at an offset from the CFA or a
+// register.
 type plainRow struct {
 	ok    bool // the row has that form; if not, only keeps and places count
 	keeps bool // the row is about rsp, the callee-saved registers and words of the stack only
@@ -34,10 +35,12 @@ func wordAt(op *dwarfcfa.ExprOp, s *codeflow.State) codeflow.Value {
 	return s.Slot(v.Reg, v.Off+int32(op.Arg))
 }
 
-// registerPlus returns the first operation of an expression if it is a register plus an offset, and the others are these.
+// registerPlus returns the first operation of an expression if it is a register plus an offset, and the others are
+// these.
 func registerPlus(in *dwarfcfa.Interp, id dwarfcfa.ExprID, others ...dwarfcfa.ExprOp) *dwarfcfa.ExprOp {
 	e, err := in.Decoded(id)
-	if err != nil || len(e.Ops) == 0 || e.Ops[0].Code != dwarfcfa.OpReg || e.Ops[0].Reg > 15 || !slices.Equal(e.Ops[1:], others) {
+	if err != nil || len(e.Ops) == 0 || e.Ops[0].Code != dwarfcfa.OpReg || e.Ops[0].Reg > 15 ||
+		!slices.Equal(e.Ops[1:], others) {
 		return nil
 	}
 	return &e.Ops[0]
@@ -144,7 +147,8 @@ func (p *plainRow) belowStack(s *codeflow.State) bool {
 		return false
 	}
 	for i := range p.places[:p.nPlace] {
-		if x := &p.places[i]; x.base == nil && x.off < r.Off && x.v.Reg != codeflow.RA && s.Regs[x.v.Reg&15] == x.v && s.Slot(0, x.off).Kind == codeflow.Entry {
+		if x := &p.places[i]; x.base == nil && x.off < r.Off && x.v.Reg != codeflow.RA && s.Regs[x.v.Reg&15] == x.v &&
+			s.Slot(0, x.off).Kind == codeflow.Entry {
 			return true
 		}
 	}

@@ -31,9 +31,10 @@ type Severity string
 
 // Severities, by what an unwinder gets.
 const (
-	SeverityError   Severity = "error"   // a wrong caller, or a wrong register of it
-	SeverityWarning Severity = "warning" // the same for a single instruction that is no call; a register that calls may change
-	SeverityNote    Severity = "note"    // nothing leads there, or it rests on what the code cannot show
+	SeverityError Severity = "error" // a wrong caller, or a wrong register of it
+	// the same for a single instruction that is no call; a register that calls may change
+	SeverityWarning Severity = "warning"
+	SeverityNote    Severity = "note" // nothing leads there, or it rests on what the code cannot show
 )
 
 // Class says what causes a finding.
@@ -45,8 +46,9 @@ const (
 	ClassPrivate Class = "private" // the function has a private calling convention and never restores the register
 	ClassGo      Class = "go"      // a register of a Go function: its compiler's tables give the CFA only
 	ClassContext Class = "context" // a change of context, such as longjmp's end: right by intent
-	ClassReturn  Class = "return"  // the function returns elsewhere than to its caller, and the row describes another frame
-	ClassCopy    Class = "copy"    // the row describes another frame, with copies of the return address and the registers
+	// the function returns elsewhere than to its caller, and the row describes another frame
+	ClassReturn Class = "return"
+	ClassCopy   Class = "copy" // the row describes another frame, with copies of the return address and the registers
 	// ClassVariable is for a register that many functions change, and none of these saves: a variable of the program.
 	ClassVariable    Class = "variable"
 	ClassUnreachable Class = "unreachable" // nothing leads to the code

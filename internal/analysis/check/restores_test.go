@@ -9,8 +9,8 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/check"
 )
 
-// TestNotRestored: a function that loses r12 is wrong where other code may call it, or where it saves registers. Only of an
-// inner one, whose callers all live with it, that may be a convention.
+// TestNotRestored: a function that loses r12 is wrong where other code may call it, or where it saves registers. Only
+// of an inner one, whose callers all live with it, that may be a convention.
 func TestNotRestored(t *testing.T) {
 	const caller = ".globl main\n.type main,@function\nmain: .cfi_startproc\npush %r12\n.cfi_def_cfa_offset 16\n.cfi_offset 12,-16\n" +
 		"call f\npop %r12\n.cfi_def_cfa_offset 8\n.cfi_restore 12\nret\n.cfi_endproc\n.size main,.-main\n"
@@ -24,13 +24,17 @@ func TestNotRestored(t *testing.T) {
 	}{
 		{name: "global", head: ".globl f\n", body: loses, rest: caller, want: []check.Severity{check.SeverityError}},
 		{name: "weak", head: ".weak f\n", body: loses, rest: caller, want: []check.Severity{check.SeverityError}},
-		{name: "leaf at the return alone", head: ".globl f\n", body: "mov %rdi,%r12\nret\n", want: []check.Severity{check.SeverityError}},
+		{name: "leaf at the return alone", head: ".globl f\n", body: "mov %rdi,%r12\nret\n",
+			want: []check.Severity{check.SeverityError}},
 		{name: "nothing calls it", body: loses, want: []check.Severity{check.SeverityError}},
-		{name: "its address is taken", body: loses, rest: caller + "g: .cfi_startproc\nlea f(%rip),%rax\nret\n.cfi_endproc\n", want: []check.Severity{check.SeverityError}},
+		{name: "its address is taken", body: loses, rest: caller + "g: .cfi_startproc\nlea f(%rip),%rax\nret\n.cfi_endproc\n",
+			want: []check.Severity{check.SeverityError}},
 		{name: "inner", body: loses, rest: caller, want: []check.Severity{check.SeverityNote}},
-		{name: "inner, hidden", head: ".globl f\n.hidden f\n", body: loses, rest: caller, want: []check.Severity{check.SeverityNote}},
+		{name: "inner, hidden", head: ".globl f\n.hidden f\n", body: loses, rest: caller,
+			want: []check.Severity{check.SeverityNote}},
 		{name: "inner, with --abi", body: loses, rest: caller, abi: true, want: []check.Severity{check.SeverityError}},
-		{name: "the caller loses it", body: loses, rest: careless, want: []check.Severity{check.SeverityNote, check.SeverityError}},
+		{name: "the caller loses it", body: loses, rest: careless, want: []check.Severity{check.SeverityNote,
+			check.SeverityError}},
 		{name: "saves another", body: "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nmov %rdi,%r12\nmov %rsi,%rbx\nnop\npop %rbx\n" +
 			".cfi_def_cfa_offset 8\n.cfi_restore 3\nret\n", rest: caller, want: []check.Severity{check.SeverityError}},
 		{name: "by a vector register", body: "movq %r12,%xmm6\nmov %rdi,%r12\nnop\nmovq %xmm6,%r12\nret\n", rest: caller,

@@ -16,7 +16,8 @@ import (
 type Options struct {
 	Workers  int // 0: one per processor
 	Progress func(more int)
-	// ABI says that each function restores the registers that the psABI has it keep: none has a private calling convention.
+	// ABI says that each function restores the registers that the psABI has it keep: none has a private calling
+	// convention.
 	ABI bool
 	// Listing, if not nil, gets each instruction of the functions with findings.
 	Listing func(i int, lines []Line)
@@ -168,7 +169,8 @@ func (s *Subject) noRows(p *codeflow.Program, rep *Report) {
 		if s.Image.SectionOf(t) == ".undefined" {
 			continue // of a relocatable file: in another one
 		}
-		f := Finding{Kind: KindNoRow, Severity: SeverityNote, Class: ClassTable, Start: t, PC: t, End: t, Actual: "called or jumped to", Claimed: "nothing"}
+		f := Finding{Kind: KindNoRow, Severity: SeverityNote, Class: ClassTable, Start: t, PC: t, End: t,
+			Actual: "called or jumped to", Claimed: "nothing"}
 		s.name(&f, t+noRowCode)
 		rep.Findings = append(rep.Findings, f)
 	}
@@ -242,7 +244,8 @@ func (c *function) instruction(pc uint64, in *x86.Inst, s *codeflow.State, basis
 	}
 	c.seek(pc)
 	// Most instructions follow one that agreed and change nothing that the row is about.
-	if v := &c.last; v.holds && v.next == pc && v.row == c.row && v.basis == basis && in.Op != x86.OpRET && !c.r.Leads(pc) {
+	if v := &c.last; v.holds && v.next == pc && v.row == c.row && v.basis == basis && in.Op != x86.OpRET &&
+		!c.r.Leads(pc) {
 		c.judged(basis)
 		c.agrees(v.below)
 		c.line(pc, in, s, false)
@@ -327,14 +330,16 @@ func (c *function) mismatches(pc uint64, in *x86.Inst, s *codeflow.State) (ws []
 	if r.Kind != codeflow.Base || r.Reg != 0 || r.Off == -8 {
 		return ws, ""
 	}
-	if top := (place{off: r.Off, v: s.Slot(0, r.Off)}); c.topSet(pc) && !slices.Contains(c.plain.places[:c.plain.nPlace], top) {
+	if top := (place{off: r.Off, v: s.Slot(0, r.Off)}); c.topSet(pc) &&
+		!slices.Contains(c.plain.places[:c.plain.nPlace], top) {
 		return ws, "" // a jump: the row does not say that a register was saved there
 	}
 	return append(ws, wrong{kind: KindRet, actual: "rsp is " + cfaOffset(int64(r.Off)), claimed: "CFA-8 at a ret"}), ""
 }
 
 // note adds the mismatches at an instruction to the findings that are open, and closes those that it does not continue.
-func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wrong, basis codeflow.Basis, s *codeflow.State) {
+func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wrong, basis codeflow.Basis,
+	s *codeflow.State) {
 	for _, r := range c.open {
 		r.live = false
 	}
@@ -353,7 +358,8 @@ func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wron
 		if found {
 			continue
 		}
-		f := Finding{Kind: w.kind, PC: pc, End: pc + uint64(in.Len), Count: 1, Actual: w.actual, Claimed: w.claimed, Start: c.r.Func().Lo, Assumed: basis == codeflow.Assumed, Class: ClassTable}
+		f := Finding{Kind: w.kind, PC: pc, End: pc + uint64(in.Len), Count: 1, Actual: w.actual, Claimed: w.claimed,
+			Start: c.r.Func().Lo, Assumed: basis == codeflow.Assumed, Class: ClassTable}
 		switch {
 		case w.class != "":
 			f.Class = w.class
@@ -367,7 +373,8 @@ func (c *function) note(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, ws []wron
 		}
 		f.stated = w.stated
 		f.Directive = directive(&w, &row.Row, s)
-		c.open = append(c.open, &run{f: f, w: w, live: true, row: row, call: in.Op == x86.OpCALL, shifted: c.neighbourFits(pc, in, row, w.kind, s)})
+		c.open = append(c.open, &run{f: f, w: w, live: true, row: row, call: in.Op == x86.OpCALL,
+			shifted: c.neighbourFits(pc, in, row, w.kind, s)})
 	}
 	// What was not wrong at this instruction ends before it.
 	k := 0
@@ -419,7 +426,8 @@ func (r *run) severity(f *Finding) Severity {
 	switch {
 	case f.Class != ClassTable && f.Class != ClassOffByOne:
 		return SeverityNote
-	case f.Class == ClassOffByOne, f.Count == 1 && !r.call && f.Kind != KindRet, f.Kind == KindClobbered && codeflow.CalleeSaved>>r.w.reg&1 == 0:
+	case f.Class == ClassOffByOne, f.Count == 1 && !r.call && f.Kind != KindRet, f.Kind == KindClobbered &&
+		codeflow.CalleeSaved>>r.w.reg&1 == 0:
 		return SeverityWarning
 	}
 	return SeverityError
@@ -430,8 +438,8 @@ func (c *function) unreachable(pc uint64) bool {
 	return c.r.Begun(pc) && c.r.Inst(pc-1) != nil && c.r.Inst(pc-1).Op == x86.OpRET
 }
 
-// neighbourFits reports whether a row border is off by the instruction at pc: the row before it, or after it, is what the code
-// did as far as the kind of mismatch goes.
+// neighbourFits reports whether a row border is off by the instruction at pc: the row before it, or after it, is what
+// the code did as far as the kind of mismatch goes.
 //
 // It is false for a call: all stacks through it are looked up inside it.
 func (c *function) neighbourFits(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, kind Kind, s *codeflow.State) bool {
@@ -495,7 +503,8 @@ func (c *function) borders() {
 			continue
 		}
 		if at, ok := c.r.Within(pc); ok {
-			c.rep.findings = append(c.rep.findings, Finding{Kind: KindBorder, Severity: SeverityNote, Class: ClassTable, Start: fn.Lo, PC: pc, End: pc, Count: 1,
+			c.rep.findings = append(c.rep.findings, Finding{Kind: KindBorder, Severity: SeverityNote, Class: ClassTable,
+				Start: fn.Lo, PC: pc, End: pc, Count: 1,
 				Actual: "inside the instruction at " + hex(at), Claimed: "a row begins"})
 		}
 	}

@@ -96,7 +96,8 @@ type File struct {
 // known; otherwise its address in the file. Names of files below the folder dir are relative to it, others absolute, as
 // services expect that show findings beside the source.
 func SARIF(version, dir string, all []File) any {
-	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "ehasm check", Version: version, Rules: sarifRules()}}, Results: []sarifResult{}}
+	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "ehasm check", Version: version, Rules: sarifRules()}},
+		Results: []sarifResult{}}
 	for i := range all {
 		for k := range all[i].Findings {
 			f := &all[i].Findings[k]

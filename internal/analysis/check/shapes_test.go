@@ -71,21 +71,24 @@ func TestShapes(t *testing.T) {
 			[]expected{{check.KindCFA, check.SeverityNote, 3, "rsp+8", "rcx+8", 1}}},
 		// a retpoline of GCC: the ret jumps to rdi
 		{"jump by ret", "call 1f\n2: pause\njmp 2b\n1: .cfi_def_cfa_offset 16\nmov %rdi,(%rsp)\nret", nil},
-		{"jump by ret of a register that is kept", "call 1f\n2: pause\njmp 2b\n1: .cfi_def_cfa_offset 16\nmov %r12,(%rsp)\nret", nil},
+		{"jump by ret of a register that is kept",
+			"call 1f\n2: pause\njmp 2b\n1: .cfi_def_cfa_offset 16\nmov %r12,(%rsp)\nret", nil},
 		{"jump by push and ret", "push %rdi\n.cfi_def_cfa_offset 16\nret", nil},
 		// libffi 3.2's ffi_closure_unix64: a jump table between the instructions, whose bytes decode as pop %rax
 		{"jump table in the code", "lea 1f(%rip),%r11\nmovslq (%r11,%rdi,4),%r10\nadd %r11,%r10\njmp *%r10\n" +
 			"1: .long 2f-1b,2f-1b,3f-1b\n.fill 0x4c,1,0x90\n2: ret\n3: nop\nret", nil},
 		// libffi's ffi_call_win64: its frame is in memory that the caller gives
 		{"second frame", "mov (%rsp),%rax\nmov %rbp,(%rsi)\nmov %rax,8(%rsi)\nmov %rsi,%rbp\n.cfi_def_cfa 6,16\n.cfi_offset 6,-16\n" +
-			"mov %rdi,%rsp\nleave\n.cfi_def_cfa 7,8\nret", []expected{{check.KindCFA, check.SeverityNote, 14, "rsp+8", "rbp+16", 1}}},
+			"mov %rdi,%rsp\nleave\n.cfi_def_cfa 7,8\nret",
+			[]expected{{check.KindCFA, check.SeverityNote, 14, "rsp+8", "rbp+16", 1}}},
 		// libgcc's __avx_resms64x_18 and __avx_resms64fx_17, to which a jump leads: the frame is in a register
 		{"frame in r10", ".cfi_def_cfa 10,8\nmov -8(%rsi),%rdi\nmov %r10,%rsp\n.cfi_def_cfa 7,8\nret", nil},
 		{"frame in rbp", ".cfi_def_cfa 6,16\n.cfi_offset 6,-16\nmov -8(%rsi),%rdi\nleave\n.cfi_restore 6\n.cfi_def_cfa 7,8\nret", nil},
 		// GHC's obscure_ccall_ret_code, to which a ret leads
 		{"entered by a ret", "add $8,%rsp\nret", []expected{{check.KindCFA, check.SeverityNote, 4, "rsp", "rsp+8", 1}}},
 		// libgcc's __morestack, without a frame for itself; the same row is wrong where the function returns as others do
-		{"caller's frame", ".cfi_def_cfa_offset 16\nincq (%rsp)\nret", []expected{{check.KindCFA, check.SeverityNote, 0, "rsp+8", "rsp+16", 2}}},
+		{"caller's frame", ".cfi_def_cfa_offset 16\nincq (%rsp)\nret",
+			[]expected{{check.KindCFA, check.SeverityNote, 0, "rsp+8", "rsp+16", 2}}},
 		{"not the caller's frame", ".cfi_def_cfa_offset 16\nmov (%rsp),%rax\nret",
 			[]expected{{check.KindCFA, check.SeverityError, 0, "rsp+8", "rsp+16", 2}}},
 		// Go's rt0_go, whose end nothing leads to: it puts arguments where the row has the return address
@@ -94,14 +97,17 @@ func TestShapes(t *testing.T) {
 		// a byte past an array, on a path that is never taken; but bytes of a word that is free again are written
 		{"byte in the saved word", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nxor %ebx,%ebx\nmov %al,(%rsp)\nnop\nnop\n" +
 			"pop %rbx\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret", nil},
-		{"vector over the saved word", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nxor %ebx,%ebx\nmovups %xmm0,-8(%rsp)\nnop\nnop\n" +
-			"pop %rbx\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret", nil},
+		{"vector over the saved word",
+			"push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nxor %ebx,%ebx\nmovups %xmm0,-8(%rsp)\nnop\nnop\n" +
+				"pop %rbx\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret", nil},
 		// LLVM's getAllDbgVariableRecordUsers: it sorts an array that has moved to the heap if a loop goes past its end
-		{"words of an array moved up past its end", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nsub $16,%rsp\n.cfi_def_cfa_offset 32\n" +
-			"xor %ebx,%ebx\nlea 8(%rsp),%rsi\nmov 16(%rsi),%rax\nmov 8(%rsi),%rcx\nmov %rcx,16(%rsi)\nmov %rax,8(%rsi)\nnop\nnop\n" +
-			"add $16,%rsp\n.cfi_def_cfa_offset 16\npop %rbx\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret", nil},
-		{"bytes in the word of a restored register", "push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nxor %ebx,%ebx\nmov (%rsp),%rbx\n" +
-			"mov %ax,(%rsp)\nnop\nnop\nadd $8,%rsp\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret",
+		{"words of an array moved up past its end",
+			"push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nsub $16,%rsp\n.cfi_def_cfa_offset 32\n" +
+				"xor %ebx,%ebx\nlea 8(%rsp),%rsi\nmov 16(%rsi),%rax\nmov 8(%rsi),%rcx\nmov %rcx,16(%rsi)\nmov %rax,8(%rsi)\nnop\nnop\n" +
+				"add $16,%rsp\n.cfi_def_cfa_offset 16\npop %rbx\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret", nil},
+		{"bytes in the word of a restored register",
+			"push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nxor %ebx,%ebx\nmov (%rsp),%rbx\n" +
+				"mov %ax,(%rsp)\nnop\nnop\nadd $8,%rsp\n.cfi_def_cfa_offset 8\n.cfi_restore 3\nret",
 			[]expected{{check.KindSaved, check.SeverityError, 11, "unchanged", "at CFA-16", 3}}},
 		{"probes and barriers",
 			"push %rbx\n.cfi_def_cfa_offset 16\n.cfi_offset 3,-16\nxorq $0,(%rsp)\nlock orq $0,(%rsp)\nxor %ebx,%ebx\ncall g\npop %rbx\n.cfi_def_cfa_offset 8\nret", nil},
@@ -136,7 +142,8 @@ func TestShapes(t *testing.T) {
 			[]expected{{check.KindCFA, check.SeverityError, 9, "rsp-32", "rsp", 2},
 				{check.KindRet, check.SeverityNote, 14, "rsp is CFA", "CFA-8 at a ret", 1}}},
 		// LuaJIT's helpers in the one FDE of the VM: the ret shows where the return address is
-		{"code that only its ret explains", ".cfi_def_cfa 7,80\nsub $72,%rsp\n.cfi_def_cfa 7,80\ncall g\nadd $72,%rsp\nret\n.p2align 4\nmovaps %xmm0,%xmm1\naddsd %xmm1,%xmm0\nret",
+		{"code that only its ret explains",
+			".cfi_def_cfa 7,80\nsub $72,%rsp\n.cfi_def_cfa 7,80\ncall g\nadd $72,%rsp\nret\n.p2align 4\nmovaps %xmm0,%xmm1\naddsd %xmm1,%xmm0\nret",
 			[]expected{{check.KindCFA, check.SeverityWarning, 0, "rsp+8", "rsp+80", 1},
 				{check.KindCFA, check.SeverityError, 13, "rsp+8", "rsp+80", 4}}},
 		{"exchanged", "xchg %rsp,%rax\n.cfi_def_cfa_register 0\nnop\nxchg %rsp,%rax\n.cfi_def_cfa_register 7\nret",
@@ -475,14 +482,18 @@ ret
 	assert.Empty(t, r.Findings)
 }
 
-// TestPassedOver: r13 is a variable of the program if functions save r14 and none saves r13, which compilers take first.
+// TestPassedOver: r13 is a variable of the program if functions save r14 and none saves r13, which compilers take
+// first.
 func TestPassedOver(t *testing.T) {
 	const body = "register long v asm(\"r13\"); long g(long); long swap(long a) { long old = v; v = a; a = g(a); v = old; return a; }\n"
 	var many strings.Builder
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		many.WriteString("long " + name + "(long p, long q, long r, long s, long t) { return g(p) + g(q) + g(r) + g(s) + g(t) + p + q + r + s + t + '" + name + "'; }\n")
+		many.WriteString("long " + name +
+			"(long p, long q, long r, long s, long t) { return g(p) + g(q) + g(r) + g(s) + g(t) + p + q + r + s + t + '" + name +
+			"'; }\n")
 	}
-	for source, want := range map[string]check.Severity{body: check.SeverityError, body + many.String(): check.SeverityNote} {
+	for source, want := range map[string]check.Severity{body: check.SeverityError,
+		body + many.String(): check.SeverityNote} {
 		rep := run(t, assemble(t, "in.c", source, "-O2"))
 		require.NotEmpty(t, rep.Findings)
 		for _, f := range rep.Findings {

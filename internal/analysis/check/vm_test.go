@@ -26,10 +26,12 @@ func TestHandWritten(t *testing.T) {
 			"push %rbx\npush %rbp\nsub $8,%rsp\ncall g\njmp *%rax",
 			[]expected{{check.KindCFA, check.SeverityError, 13, "rsp+8", "rsp+32", 3}}},
 		// LuaJIT's vm_floor, behind the call of a function that reports an error
-		{"helper behind a call", frame + "test %edi,%edi\nje 1f\ncall 2f\n" + unframe + "ret\n.cfi_adjust_cfa_offset 24\n1: call g\n2: addsd %xmm0,%xmm0\nmov $1,%eax\nret",
+		{"helper behind a call", frame + "test %edi,%edi\nje 1f\ncall 2f\n" + unframe +
+			"ret\n.cfi_adjust_cfa_offset 24\n1: call g\n2: addsd %xmm0,%xmm0\nmov $1,%eax\nret",
 			[]expected{{check.KindCFA, check.SeverityError, 23, "rsp+8", "rsp+32", 3}}},
 		// LuaJIT's fff_gcstep
-		{"helper that keeps its return address in a register", frame + "call 1f\n" + unframe + "ret\n.cfi_adjust_cfa_offset 24\n1: pop %rbp\ncall g\njmp *%rbp",
+		{"helper that keeps its return address in a register",
+			frame + "call 1f\n" + unframe + "ret\n.cfi_adjust_cfa_offset 24\n1: pop %rbp\ncall g\njmp *%rbp",
 			[]expected{{check.KindCFA, check.SeverityWarning, 14, "rsp+40", "rsp+32", 1},
 				{check.KindClobbered, check.SeverityError, 15, "lost", "unchanged", 2}}},
 		// LuaJIT's lj_vm_unwind_ff: the frame is entered again, with a stack pointer that another function found
@@ -39,7 +41,8 @@ func TestHandWritten(t *testing.T) {
 		{"pops from elsewhere", "push %rbp\n.cfi_adjust_cfa_offset 8\n.cfi_offset 6,-16\nmov %rsp,%rbp\n.cfi_def_cfa_register 6\npush %r15\n.cfi_offset 15,-24\ncall g\nmov %rax,%rsp\npop %r15\n.cfi_restore 15\nnop\nnop\nleave\n.cfi_def_cfa 7,8\nret",
 			nil},
 		// Qt's QProcess::setupChildProcess is empty, so that its symbol is at the cold part of the function behind it
-		{"cold part with the name of an empty function", frame + "test %edi,%edi\nje e\n" + unframe + "ret\n.cfi_endproc\n.size f,.-f\n.globl e\n.type e,@function\ne: .cfi_startproc\n.cfi_def_cfa_offset 32\nmov %rbx,%rdi\ncall abort",
+		{"cold part with the name of an empty function", frame + "test %edi,%edi\nje e\n" + unframe +
+			"ret\n.cfi_endproc\n.size f,.-f\n.globl e\n.type e,@function\ne: .cfi_startproc\n.cfi_def_cfa_offset 32\nmov %rbx,%rdi\ncall abort",
 			nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// whole finds what is wrong with .eh_frame as a whole: what libgcc, which searches .eh_frame_hdr, does not find, or finds in
-// place of what gdb does, which walks .eh_frame.
+// whole finds what is wrong with .eh_frame as a whole: what libgcc, which searches .eh_frame_hdr, does not find, or
+// finds in place of what gdb does, which walks .eh_frame.
 func (s *Subject) whole(rep *Report) {
 	add := func(kind Kind, severity Severity, lo, hi uint64, is, says string) {
 		f := Finding{Kind: kind, Severity: severity, Class: ClassTable, Start: lo, PC: lo, End: hi, Actual: is, Claimed: says}
@@ -26,7 +26,8 @@ func (s *Subject) whole(rep *Report) {
 	}
 	hdr, section := s.Frame.Hdr(), uint64(s.Frame.Addr)
 	if n := s.Frame.Rewritten(); n > 0 {
-		add(KindLoader, SeverityNote, section, section, fmt.Sprintf("%d pointers are written by the loader", n), "as in the file")
+		add(KindLoader, SeverityNote, section, section, fmt.Sprintf("%d pointers are written by the loader", n),
+			"as in the file")
 	}
 	if s.Behind > 0 && hdr.Searched {
 		add(KindTerminator, SeverityNote, section+s.Behind, section+s.Behind, "a terminator", "an entry")
@@ -47,7 +48,8 @@ func (s *Subject) whole(rep *Report) {
 			if search.find(lo) == nil {
 				add(KindHidden, SeverityError, uint64(lo), uint64(hi), "no FDE", "an FDE")
 			} else {
-				add(KindOverlap, SeverityNote, uint64(lo), uint64(hi), "of another FDE, too", "of the FDE of "+hex(uint64(fde.Start)))
+				add(KindOverlap, SeverityNote, uint64(lo), uint64(hi), "of another FDE, too",
+					"of the FDE of "+hex(uint64(fde.Start)))
 			}
 		}
 	}
@@ -112,7 +114,8 @@ func (s *Subject) header(hdr *dwarfcfa.Hdr, add func(kind Kind, severity Severit
 		add(KindHeader, SeverityNote, section, section, ".eh_frame is at "+hex(section), "it is at "+hex(uint64(hdr.EHFrame)))
 	}
 	if hdr.Says > hdr.Pairs && hdr.Searched {
-		add(KindHeader, SeverityError, section, section, fmt.Sprintf("there is room for %d entries", hdr.Pairs), fmt.Sprintf("%d", hdr.Says))
+		add(KindHeader, SeverityError, section, section, fmt.Sprintf("there is room for %d entries", hdr.Pairs),
+			fmt.Sprintf("%d", hdr.Says))
 	}
 	for i, k := 0, 0; i < hdr.Pairs; i++ {
 		start, offset := s.Frame.Pair(i)
@@ -128,9 +131,11 @@ func (s *Subject) header(hdr *dwarfcfa.Hdr, add func(kind Kind, severity Severit
 			if i+1 < hdr.Pairs {
 				end, _ = s.Frame.Pair(i + 1)
 			}
-			add(KindHeader, SeverityError, uint64(start), uint64(max(start, end)), "no FDE is at "+hex(section+offset), "the FDE of "+hex(uint64(start)))
+			add(KindHeader, SeverityError, uint64(start), uint64(max(start, end)), "no FDE is at "+hex(section+offset),
+				"the FDE of "+hex(uint64(start)))
 		case fde.Start != start:
-			add(KindHeader, SeverityError, uint64(start), uint64(start+fde.End-fde.Start), "it begins at "+hex(uint64(fde.Start)), "an FDE begins at "+hex(uint64(start)))
+			add(KindHeader, SeverityError, uint64(start), uint64(start+fde.End-fde.Start),
+				"it begins at "+hex(uint64(fde.Start)), "an FDE begins at "+hex(uint64(start)))
 		}
 	}
 }

@@ -94,8 +94,8 @@ func (p *thrown) pairAt(b []byte, start uint64) []byte {
 	}
 }
 
-// judge lets each function of a changed program throw. It fails if one terminates about which check says nothing, or does not
-// although it is said to be hidden. The function gone has no FDE left.
+// judge lets each function of a changed program throw. It fails if one terminates about which check says nothing, or
+// does not although it is said to be hidden. The function gone has no FDE left.
 func (p *thrown) judge(b []byte, gone int, what string) {
 	p.t.Helper()
 	path := p.path + ".changed"
@@ -135,7 +135,8 @@ func TestWhole(t *testing.T) {
 	for _, linker := range testtool.Sweep([]string{"bfd", "gold", "lld", "mold"}) {
 		p := newThrown(t, linker)
 		p.judge(p.data, -1, linker)
-		require.Empty(t, p.all[check.KindHidden]+p.all[check.KindHeader]+p.all[check.KindOverlap]+p.all[check.KindLSDA], linker)
+		require.Empty(t, p.all[check.KindHidden]+p.all[check.KindHeader]+p.all[check.KindOverlap]+p.all[check.KindLSDA],
+			linker)
 		rng := rand.New(rand.NewPCG(46, uint64(len(linker))))
 		for n := range 81 {
 			b := bytes.Clone(p.data)
@@ -192,7 +193,8 @@ func TestWhole(t *testing.T) {
 			}
 		}
 		t.Logf("%s: %v", linker, p.all)
-		for _, kind := range []check.Kind{check.KindHidden, check.KindOverlap, check.KindHeader, check.KindTerminator, check.KindLSDA} {
+		for _, kind := range []check.Kind{check.KindHidden, check.KindOverlap, check.KindHeader, check.KindTerminator,
+			check.KindLSDA} {
 			assert.Positive(t, p.all[kind], "%s: %s", linker, kind)
 		}
 	}

@@ -15,7 +15,8 @@ type breach struct {
 
 const unknownMove = math.MinInt32
 
-// privateRounds bounds how often callers are interpreted again, and so through how many calls a lost register is followed.
+// privateRounds bounds how often callers are interpreted again, and so through how many calls a lost register is
+// followed.
 const privateRounds = 16
 
 // odd reports whether there is a deviation.
@@ -146,8 +147,8 @@ func (p *Program) within(breaches []breach, pc uint64) (breach, bool) {
 	return breach{}, false
 }
 
-// computed reports whether the call at pc, in code without a table, goes to a computed sum such as a base plus an entry of a
-// table of distances. This call leads to a label of the same hand-written code, which may have its own convention.
+// computed reports whether the call at pc, in code without a table, goes to a computed sum such as a base plus an entry
+// of a table of distances. This call leads to a label of the same hand-written code, which may have its own convention.
 func (f *flow) computed(pc uint64, in *x86.Inst) bool {
 	to := &in.Args[0]
 	if p := f.partOf(pc); !gpr64(to) || f.beginner != nil || p == nil || !p.fn.Shared {
@@ -168,8 +169,8 @@ func (f *flow) computed(pc uint64, in *x86.Inst) bool {
 	return false
 }
 
-// saves returns the mask of registers whose entry value is on the stack. A callee with its own convention may change only
-// these: its caller could not restore others.
+// saves returns the mask of registers whose entry value is on the stack. A callee with its own convention may change
+// only these: its caller could not restore others.
 func (s *State) saves() (m uint16) {
 	for i := range s.slots[:s.n] {
 		if v := s.slots[i].v; v.Kind == Entry && v.Reg < 16 {

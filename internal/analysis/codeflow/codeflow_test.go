@@ -124,12 +124,15 @@ func TestStates(t *testing.T) {
 			want: map[string]string{"a": "rsp+16 rbx@-16"}},
 		{name: "red zone", source: "F(f) mov %rbx,-16(%rsp)\nxor %ebx,%ebx\na: sub $24,%rsp\nb: add $24,%rsp\nc: mov -16(%rsp),%rbx\nd: ret\nE(f)",
 			want: map[string]string{"a": "rsp+8 rbx@-24", "b": "rsp+32 rbx@-24", "c": "rsp+8 rbx@-24", "d": "rsp+8"}},
-		{name: "restored on one path", source: "F(f) push %rbx\npush %rax\nxor %ebx,%ebx\ntest %edi,%edi\nje 1f\nmov 8(%rsp),%rbx\n1: nop\na: pop %rax\npop %rbx\nret\nE(f)",
-			want: map[string]string{"a": "rsp+24 rbx@-16"}},
-		{name: "vector over two words, one of which is the only copy", source: "F(f) push %rbx\nsub $32,%rsp\nmov %rbx,8(%rsp)\nmov %rbp,(%rsp)\nxor %ebp,%ebp\nmovups %xmm0,(%rsp)\na: ud2\nE(f)",
-			want: map[string]string{"a": "rsp+48 rbp@-48"}},
-		{name: "vector over a second copy", source: "F(f) sub $40,%rsp\nmov %rbx,32(%rsp)\nmov %rbx,8(%rsp)\nxor %ebx,%ebx\nmovups %xmm0,32(%rsp)\na: ud2\nE(f)",
-			want: map[string]string{"a": "rsp+48 rbx@-40"}},
+		{name: "restored on one path",
+			source: "F(f) push %rbx\npush %rax\nxor %ebx,%ebx\ntest %edi,%edi\nje 1f\nmov 8(%rsp),%rbx\n1: nop\na: pop %rax\npop %rbx\nret\nE(f)",
+			want:   map[string]string{"a": "rsp+24 rbx@-16"}},
+		{name: "vector over two words, one of which is the only copy",
+			source: "F(f) push %rbx\nsub $32,%rsp\nmov %rbx,8(%rsp)\nmov %rbp,(%rsp)\nxor %ebp,%ebp\nmovups %xmm0,(%rsp)\na: ud2\nE(f)",
+			want:   map[string]string{"a": "rsp+48 rbp@-48"}},
+		{name: "vector over a second copy",
+			source: "F(f) sub $40,%rsp\nmov %rbx,32(%rsp)\nmov %rbx,8(%rsp)\nxor %ebx,%ebx\nmovups %xmm0,32(%rsp)\na: ud2\nE(f)",
+			want:   map[string]string{"a": "rsp+48 rbx@-40"}},
 		{name: "frame pointer", source: "F(f) push %rbp\nmov %rsp,%rbp\na: sub %rdi,%rsp\nb: leave\nc: ret\nE(f)",
 			want: map[string]string{"a": "rsp+16 rbp@-16", "b": "rbp+16 rbp@-16", "c": "rsp+8"}},
 		{name: "realigned", source: "F(f) lea 8(%rsp),%r10\nand $-32,%rsp\na: push -8(%r10)\npush %rbp\nmov %rsp,%rbp\npush %r10\nb: call *%rax\nc: mov -8(%rbp),%r10\nleave\nd: lea -8(%r10),%rsp\ne: ret\nE(f)",
@@ -155,7 +158,9 @@ func TestStates(t *testing.T) {
 		{name: "does not return",
 			source: "F(f) test %edi,%edi\njne 1f\nret\n1: push %rax\ncall g\na: ret\nE(f)\nF(g) sub $8,%rsp\ncall h\nE(g)\nF(h) ud2\nE(h)",
 			want:   map[string]string{"a": "rsp+16 (guessed)"}},
-		{name: "a single call that ends its function", source: "F(f) push %rbx\ntest %edi,%edi\njne 1f\na: pop %rbx\nret\n1: xor %ebx,%ebx\n" + strings.Repeat("call x@plt\n", 17) + "jmp a\nE(f)\nF(g) sub $8,%rsp\ncall x@plt\nE(g)",
+		{name: "a single call that ends its function",
+			source: "F(f) push %rbx\ntest %edi,%edi\njne 1f\na: pop %rbx\nret\n1: xor %ebx,%ebx\n" +
+				strings.Repeat("call x@plt\n", 17) + "jmp a\nE(f)\nF(g) sub $8,%rsp\ncall x@plt\nE(g)",
 			want: map[string]string{"a": "rsp+16 rbx@-16"}},
 		{name: "error with a status",
 			source: "F(f) push %rbx\nxor %ebx,%ebx\ncall g\nmov $1,%edi\nxor %esi,%esi\ncall error@plt\na: ret\nE(f)\nF(g) mov $0,%edi\ncall error@plt\nb: ret\nE(g)",
@@ -175,10 +180,11 @@ func TestStates(t *testing.T) {
 			"3: sub %r11,%rsp\ntest %rsp,8(%rsp)\nadd %rax,%rsp\nleave\nret\nE(probe)",
 			want: map[string]string{"a": "rsp+9045", "b": "rsp+8", "c": "?", "d": "?"}},
 		// x264's assembly: rcx alone knows the frame, and the subroutine keeps it
-		{name: "aligned stack in a register", source: "F(f) mov %rsp,%rcx\nand $-32,%rsp\nsub $64,%rsp\ncall keep\na: nop\nmov %rcx,%rsp\nret\nE(f)\n" +
-			"F(g) mov %rsp,%rcx\nand $-32,%rsp\ncall change\nb: nop\nmov %rcx,%rsp\nret\nE(g)\n" +
-			"F(h) mov %rsp,%rcx\nand $-32,%rsp\npush %rcx\ncall keep\nc: nop\npop %rsp\nret\nE(h)\n" +
-			"F(keep) vpaddd %ymm0,%ymm1,%ymm1\nmov %rdi,%rdx\nret\nE(keep)\nF(change) xor %ecx,%ecx\nret\nE(change)",
+		{name: "aligned stack in a register",
+			source: "F(f) mov %rsp,%rcx\nand $-32,%rsp\nsub $64,%rsp\ncall keep\na: nop\nmov %rcx,%rsp\nret\nE(f)\n" +
+				"F(g) mov %rsp,%rcx\nand $-32,%rsp\ncall change\nb: nop\nmov %rcx,%rsp\nret\nE(g)\n" +
+				"F(h) mov %rsp,%rcx\nand $-32,%rsp\npush %rcx\ncall keep\nc: nop\npop %rsp\nret\nE(h)\n" +
+				"F(keep) vpaddd %ymm0,%ymm1,%ymm1\nmov %rdi,%rdx\nret\nE(keep)\nF(change) xor %ecx,%ecx\nret\nE(change)",
 			want: map[string]string{"a": "rcx+8", "b": "?", "c": "[rsp+0]+8"}},
 		{name: "computed goto",
 			source: "F(f) push %rbx\nmovzbl (%rsi),%eax\nlea t(%rip),%rsi\nmovslq (%rsi,%rax,4),%rax\nlea a(%rip),%rsi\nadd %rsi,%rax\njmp *%rax\nnop\na: pop %rbx\nret\nb: push %rax\nc: ud2\nE(f)\n.section .rodata\nt: .long 0, b-a, 0x7fffffff",
@@ -196,7 +202,8 @@ func TestStates(t *testing.T) {
 			},
 			want: map[string]string{"a": "rsp+16 rbx@-16"}},
 		// GCC does not take the size back for a call that can't throw
-		{name: "stale size of arguments", source: "F(f) push %rbx\nsub $16,%rsp\nxor %ebx,%ebx\ncall *%rax\nc1: sub $64,%rsp\nc2: call *%rax\nadd $64,%rsp\ncall *%rcx\nc3: add $16,%rsp\npop %rbx\nret\na: nop\nE(f)",
+		{name: "stale size of arguments",
+			source: "F(f) push %rbx\nsub $16,%rsp\nxor %ebx,%ebx\ncall *%rax\nc1: sub $64,%rsp\nc2: call *%rax\nadd $64,%rsp\ncall *%rcx\nc3: add $16,%rsp\npop %rbx\nret\na: nop\nE(f)",
 			prepare: func(o *object) {
 				f := o.function("f")
 				f.Sites = []codeflow.Site{{Lo: o.labels["c1"], Hi: o.labels["c3"], Pad: o.labels["a"]}}

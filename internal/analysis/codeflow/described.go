@@ -30,7 +30,8 @@ type BadLSDA struct {
 // maxDescribed bounds an FDE's range in bytes; a larger one is no function.
 const maxDescribed = 1 << 26
 
-// manyEntries is how many functions begin inside an FDE that describes no code of a compiler, such as one of a whole section.
+// manyEntries is how many functions begin inside an FDE that describes no code of a compiler, such as one of a whole
+// section.
 const manyEntries = 5
 
 // Describe reads the code of a linked object and the FDEs of sections of it.

@@ -32,8 +32,8 @@ func (f *flow) jumpsByCall(p *part, pc uint64, in *x86.Inst) bool {
 	return in.Args[0].Kind == x86.KRel && t > p.fn.Lo && t < p.fn.Hi && f.p.img.replacesReturn(t)
 }
 
-// helperFollows reports whether calls lead to next, the address behind a call, and the code there returns to its caller:
-// the call does not come back, since it would return with what belongs to the frame of the code before it.
+// helperFollows reports whether calls lead to next, the address behind a call, and the code there returns to its
+// caller: the call does not come back, since it would return with what belongs to the frame of the code before it.
 func (f *flow) helperFollows(next uint64) bool {
 	if f.beginner == nil || !f.p.called.has(next) {
 		return false

@@ -43,13 +43,14 @@ func (f *flow) process(g int) {
 }
 
 // popsReturn finds parts that are not entered by calls, since they would remove their own return address: such as
-// _dl_runtime_resolve, which a PLT jumps to with two words pushed. It notes them in f.own, so that they begin as their row
-// says, and reports whether there are new ones. A part whose row describes another frame counts also if it does not
+// _dl_runtime_resolve, which a PLT jumps to with two words pushed. It notes them in f.own, so that they begin as their
+// row says, and reports whether there are new ones. A part whose row describes another frame counts also if it does not
 // return, and only a stored address, or the symbol of an empty function before it, says that calls lead to it.
 //
-// Without rows, a part is a label whose address is taken, and the code after it shows the state (see label). If that shows
-// nothing, code with the alignment of functions begins as after a call, and other code only if one of its rets confirms it.
-// A part with a function's symbol begins as after a call in any case, but the states that follow are Guessed.
+// Without rows, a part is a label whose address is taken, and the code after it shows the state (see label). If that
+// shows nothing, code with the alignment of functions begins as after a call, and other code only if one of its rets
+// confirms it. A part with a function's symbol begins as after a call in any case, but the states that follow are
+// Guessed.
 func (f *flow) popsReturn() (found bool) {
 	for k := range f.parts {
 		q := &f.parts[k]
@@ -268,8 +269,8 @@ func (f *flow) rest(p *part) {
 	}
 }
 
-// shownByRet reports whether the code after pos, where nothing leads to, shows by its ret where the CFA is. It corrects the
-// state s that a row gives if that is elsewhere.
+// shownByRet reports whether the code after pos, where nothing leads to, shows by its ret where the CFA is. It corrects
+// the state s that a row gives if that is elsewhere.
 func (f *flow) shownByRet(pos uint64, s *State) bool {
 	r := s.Regs[rsp]
 	if r.Kind != Base || r.Reg != 0 || !s.ReturnKept() { // the row's CFA may be another place
@@ -312,7 +313,8 @@ func (f *flow) prologue(pos uint64, s *State) bool {
 	}
 	r := s.Regs[rsp]
 	after, ok := f.beginner.Begin(pos + uint64(at))
-	if in.Op == x86.OpPUSH || bits.OnesCount16(pushed) < 2 || !ok || r.Kind != Base || after.Regs[rsp] != r || r.Off+size > -8 {
+	if in.Op == x86.OpPUSH || bits.OnesCount16(pushed) < 2 || !ok || r.Kind != Base || after.Regs[rsp] != r ||
+		r.Off+size > -8 {
 		return false
 	}
 	s.move(size)
@@ -325,8 +327,8 @@ func (f *flow) prologue(pos uint64, s *State) bool {
 	return true
 }
 
-// returnsSoon reports whether a ret follows pos, in the order of the bytes, before a call, a system call and a jump back. A
-// walk from a label takes much longer.
+// returnsSoon reports whether a ret follows pos, in the order of the bytes, before a call, a system call and a jump
+// back. A walk from a label takes much longer.
 func (f *flow) returnsSoon(pos uint64) bool {
 	const soon = 96
 	code := f.p.img.Code(pos)
@@ -368,10 +370,12 @@ func (f *flow) settle() {
 // jumpedOver is how many bytes of data a function may begin with: Go's marks of its libraries have 29.
 const jumpedOver = 64
 
-// isData reports whether the unreached bytes at pos are data: decoded as code, they jump or run into the middle of a reached
-// instruction, or are invalid; or the function begins with a jump over them, as over clang's types of -fsanitize=function.
+// isData reports whether the unreached bytes at pos are data: decoded as code, they jump or run into the middle of a
+// reached instruction, or are invalid; or the function begins with a jump over them, as over clang's types of
+// -fsanitize=function.
 func (f *flow) isData(p *part, pos uint64) bool {
-	if k, ok := f.before(p, pos); ok && f.ins[k].Op == x86.OpJMP && f.ins[k].Args[0].Kind == x86.KRel && f.pcs[k] <= p.fn.Lo+4 {
+	if k, ok := f.before(p, pos); ok && f.ins[k].Op == x86.OpJMP && f.ins[k].Args[0].Kind == x86.KRel &&
+		f.pcs[k] <= p.fn.Lo+4 {
 		if t := f.ins[k].Target(f.pcs[k]); t > pos && t <= pos+jumpedOver {
 			return true
 		}
@@ -421,7 +425,8 @@ func (f *flow) splits(pc uint64) bool {
 
 // padding reports whether an instruction is what linkers and assemblers fill with.
 func padding(in *x86.Inst) bool {
-	return in.Op == x86.OpNOP || in.Op == x86.OpINT3 || in.Len == 2 && in.Op == x86.OpADD && in.Opcode == 0 && in.ModRM == 0
+	return in.Op == x86.OpNOP || in.Op == x86.OpINT3 || in.Len == 2 && in.Op == x86.OpADD && in.Opcode == 0 &&
+		in.ModRM == 0
 }
 
 // IsPadding reports whether an instruction is what linkers and assemblers fill with.
@@ -437,7 +442,8 @@ func (f *flow) assume(pos uint64) (State, Basis, bool) {
 	best := -1
 	for k := range f.ins {
 		in := &f.ins[k]
-		if in.Op != x86.OpJMP || in.Args[0].Kind == x86.KRel || f.table[f.pcs[k]] != nil || in.Args[0].Kind == x86.KMem && in.Mem.Base == x86.RIP {
+		if in.Op != x86.OpJMP || in.Args[0].Kind == x86.KRel || f.table[f.pcs[k]] != nil || in.Args[0].Kind == x86.KMem &&
+			in.Mem.Base == x86.RIP {
 			continue
 		}
 		if best < 0 || f.pcs[k] < pos && (f.pcs[best] > pos || f.pcs[k] > f.pcs[best]) {
@@ -465,8 +471,8 @@ func (f *flow) afterCall(pos uint64) (s State, ok bool) {
 	return s, ok
 }
 
-// leaderOf returns the offset of the leader whose block holds the reached instruction at pc: the last one with a state at
-// or before pc in the same part; -1 if there is none.
+// leaderOf returns the offset of the leader whose block holds the reached instruction at pc: the last one with a state
+// at or before pc in the same part; -1 if there is none.
 func (f *flow) leaderOf(pc uint64) int {
 	p := f.partOf(pc)
 	for o := f.pos(pc); o >= p.off; o-- {

@@ -53,8 +53,8 @@ func (s *State) top() Value {
 	return Value{}
 }
 
-// popsElsewhere reports whether a pop of register h, which is saved, has read a word that the code did not write: rsp is
-// not known, or was set to an unknown address since.
+// popsElsewhere reports whether a pop of register h, which is saved, has read a word that the code did not write: rsp
+// is not known, or was set to an unknown address since.
 func (s *State) popsElsewhere(h uint8) bool {
 	r := s.Regs[rsp]
 	return s.saves()>>h&1 != 0 && (r.Kind == Unknown || r.Kind == Base && r.Reg != 0 && r.Off >= 8)
@@ -291,11 +291,12 @@ func (f *flow) memStore(pc uint64, in *x86.Inst, s *State, v Value) {
 	}
 }
 
-// secondFrame makes a register a base if the instruction stores a register of the caller through it, and the return address
-// is in a register: libffi's ffi_call_win64 makes its frame in memory that its caller gives.
+// secondFrame makes a register a base if the instruction stores a register of the caller through it, and the return
+// address is in a register: libffi's ffi_call_win64 makes its frame in memory that its caller gives.
 func (f *flow) secondFrame(pc uint64, in *x86.Inst, s *State, v Value) {
 	m := &in.Mem
-	if v.Kind != Entry || !keeps(v) || m.Base > x86.R15 || m.Base == x86.RSP || CalleeSaved>>m.Base&1 != 0 || s.Regs[m.Base].Kind == Base || !s.holds(entryOf(RA)) {
+	if v.Kind != Entry || !keeps(v) || m.Base > x86.R15 || m.Base == x86.RSP || CalleeSaved>>m.Base&1 != 0 ||
+		s.Regs[m.Base].Kind == Base || !s.holds(entryOf(RA)) {
 		return
 	}
 	b := baseAt(f.baseID(pc), 0)
@@ -303,7 +304,8 @@ func (f *flow) secondFrame(pc uint64, in *x86.Inst, s *State, v Value) {
 	s.Regs[m.Base] = b
 }
 
-// hardened reports whether an instruction is clang's or %rax, %rsp of -mspeculative-load-hardening: rax is 0 on the paths that are taken.
+// hardened reports whether an instruction is clang's or %rax, %rsp of -mspeculative-load-hardening: rax is 0 on the
+// paths that are taken.
 func hardened(in *x86.Inst) bool {
 	a, b := &in.Args[0], &in.Args[1]
 	return gpr64(a) && a.Reg == rsp && gpr64(b)
@@ -343,14 +345,15 @@ func (f *flow) probed(pc uint64) (n int32, ok bool) {
 	}
 	in := &f.ins[k]
 	a, b := &in.Args[0], &in.Args[1]
-	if in.Op != x86.OpMOV || a.Kind != x86.KGPR || a.Reg != uint8(x86.RAX) || a.Size < 4 || b.Kind != x86.KImm || in.Imm != int64(int32(in.Imm)) || in.Imm < 0 {
+	if in.Op != x86.OpMOV || a.Kind != x86.KGPR || a.Reg != uint8(x86.RAX) || a.Size < 4 || b.Kind != x86.KImm ||
+		in.Imm != int64(int32(in.Imm)) || in.Imm < 0 {
 		return 0, false
 	}
 	return int32(in.Imm), f.p.keeps(call.Target(callPC), x86.RAX)
 }
 
-// writesBack reports whether an instruction leaves memory as it is: lock add $0 or lock or $0 at the top of the stack, which
-// compilers emit as memory barriers.
+// writesBack reports whether an instruction leaves memory as it is: lock add $0 or lock or $0 at the top of the stack,
+// which compilers emit as memory barriers.
 func writesBack(in *x86.Inst) bool {
 	switch in.Op {
 	case x86.OpADD, x86.OpSUB, x86.OpOR, x86.OpXOR:
@@ -359,8 +362,8 @@ func writesBack(in *x86.Inst) bool {
 	return false
 }
 
-// keptCFA returns the mask of the register that gives the CFA, if it is caller-saved, no other place gives the CFA, and the
-// function at callee keeps it: assembly that has aligned its stack calls such functions.
+// keptCFA returns the mask of the register that gives the CFA, if it is caller-saved, no other place gives the CFA, and
+// the function at callee keeps it: assembly that has aligned its stack calls such functions.
 func (f *flow) keptCFA(callee uint64, s *State) uint16 {
 	reg, _, ok := s.CFA()
 	if !ok || callClobbers>>reg&1 == 0 {
@@ -389,14 +392,16 @@ func (f *flow) ends(t uint64) bool {
 	return slices.ContainsFunc(f.parts, func(p part) bool { return p.fn.Hi == t })
 }
 
-// replacesReturn reports whether the code at t begins by writing over the address that a call has pushed, or by dropping it: a
-// call there, in the same function, is a jump, as in a retpoline, behind which only a trap for speculation lies.
+// replacesReturn reports whether the code at t begins by writing over the address that a call has pushed, or by
+// dropping it: a call there, in the same function, is a jump, as in a retpoline, behind which only a trap for
+// speculation lies.
 func (img *Image) replacesReturn(t uint64) bool {
 	var in x86.Inst
 	if x86.Decode(img.Code(t), &in) != nil || in.Mem.Base != x86.RSP || in.Mem.Index != x86.None {
 		return false
 	}
-	return in.Op == x86.OpMOV && in.MemWrite && in.Mem.Disp == 0 || in.Op == x86.OpLEA && in.Writes>>rsp&1 != 0 && in.Mem.Disp >= 8
+	return in.Op == x86.OpMOV && in.MemWrite && in.Mem.Disp == 0 || in.Op == x86.OpLEA && in.Writes>>rsp&1 != 0 &&
+		in.Mem.Disp >= 8
 }
 
 func (f *flow) call(pc uint64, in *x86.Inst, s *State) {

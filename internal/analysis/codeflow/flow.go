@@ -44,8 +44,8 @@ type delivery struct {
 	kind  edge
 }
 
-// maxCode bounds the bytes of code of a group: interpreting takes up to 400 bytes of memory per instruction, and more where
-// each begins a block.
+// maxCode bounds the bytes of code of a group: interpreting takes up to 400 bytes of memory per instruction, and more
+// where each begins a block.
 const maxCode = 4 << 20
 
 // edge is the kind of a way from one function to another.
@@ -114,9 +114,9 @@ func (f *flow) flowTo(o int, s *State, basis Basis) {
 	}
 }
 
-// comesFromElsewhere reports whether a state s, which flows to an offset, belongs to another context there: rsp has a new
-// base and no register gives the CFA, as at the end of a longjmp. The state that is there already has the value x in rsp,
-// at a known distance from the CFA, and the row agrees with x. Then s does not count.
+// comesFromElsewhere reports whether a state s, which flows to an offset, belongs to another context there: rsp has a
+// new base and no register gives the CFA, as at the end of a longjmp. The state that is there already has the value x
+// in rsp, at a known distance from the CFA, and the row agrees with x. Then s does not count.
 func (f *flow) comesFromElsewhere(o int, x Value, s *State) bool {
 	if y := s.Regs[rsp]; x.Kind != Base || x.Reg != 0 || y.Kind != Base || y.Reg == 0 || f.beginner == nil {
 		return false
@@ -152,8 +152,8 @@ func (f *flow) conflict(pc uint64, old, s *State) {
 	f.newly++
 }
 
-// rowExcludes reports whether the row at pc says where rsp is, as one of two states does, and the call with index k before
-// pc would leave it elsewhere.
+// rowExcludes reports whether the row at pc says where rsp is, as one of two states does, and the call with index k
+// before pc would leave it elsewhere.
 func (f *flow) rowExcludes(pc uint64, k int32, old, s *State) bool {
 	if f.beginner == nil {
 		return false
@@ -354,7 +354,8 @@ func (p *part) leaves(s *State, sure bool) {
 	}
 }
 
-// edge takes the state at a jump to its target. A soft one, which follows from a label, stays in the group: the rest of the program knows better.
+// edge takes the state at a jump to its target. A soft one, which follows from a label, stays in the group: the rest of
+// the program knows better.
 func (f *flow) edge(p *part, t uint64, s *State, basis Basis, kind edge, ph phase, soft bool) {
 	if ph == handOver && t-p.fn.Lo >= uint64(len(p.code)) {
 		p.onward = append(p.onward, t)
@@ -383,7 +384,8 @@ func (f *flow) deliver(to uint64, s *State, basis Basis, kind edge) {
 	}
 	if kind == edgeFall {
 		call, padded := f.endsInCall()
-		if !f.p.fns[g].Shared || call && (!padded || s.Regs[rsp] != baseAt(0, -8) && (f.p.isCalled(to) || f.p.img.pointed(to))) {
+		if !f.p.fns[g].Shared || call && (!padded || s.Regs[rsp] != baseAt(0, -8) &&
+			(f.p.isCalled(to) || f.p.img.pointed(to))) {
 			return
 		}
 	}

@@ -10,8 +10,8 @@ import (
 // span is a stretch of code, [lo, hi).
 type span struct{ lo, hi uint64 }
 
-// findForeign finds V8's builtins: by their symbols, and where those are stripped by the two functions that return the place and the
-// size of all, which node and libnode export.
+// findForeign finds V8's builtins: by their symbols, and where those are stripped by the two functions that return the
+// place and the size of all, which node and libnode export.
 func (img *Image) findForeign() {
 	named := span{lo: ^uint64(0)}
 	var place, size uint64
@@ -59,8 +59,8 @@ func (img *Image) returns(addr uint64) uint64 {
 	return 0
 }
 
-// Foreign reports whether the code at addr follows no convention of the psABI: V8's builtins, which take arguments below the
-// return address and keep no register, and the code that signal handlers return to.
+// Foreign reports whether the code at addr follows no convention of the psABI: V8's builtins, which take arguments
+// below the return address and keep no register, and the code that signal handlers return to.
 func (img *Image) Foreign(addr uint64) bool {
 	for _, s := range img.foreign {
 		if addr >= s.lo && addr < s.hi {

@@ -98,15 +98,15 @@ func (u *union) joinMiddles() {
 }
 
 // several stands for the group of an address to which several groups jump, and noGroup for one to which none does. The
-// code to which several jump belongs to none of them: GCC makes cold labels without code, and behind this label lies the
-// next function's cold part.
+// code to which several jump belongs to none of them: GCC makes cold labels without code, and behind this label lies
+// the next function's cold part.
 const (
 	noGroup = -1
 	several = -2
 )
 
-// joinBeginnings joins functions with those to whose beginning nothing but they jump, until there are no more. It returns
-// the jumping group, several or noGroup, by the function that is jumped to.
+// joinBeginnings joins functions with those to whose beginning nothing but they jump, until there are no more. It
+// returns the jumping group, several or noGroup, by the function that is jumped to.
 func (u *union) joinBeginnings() []int32 {
 	p, tailCall := u.p, u.p.tailCalls()
 	from := make([]int32, len(p.fns))
@@ -138,9 +138,9 @@ func (u *union) joinBeginnings() []int32 {
 	}
 }
 
-// findStrays notes in Program.stray the beginnings of code that runs on past its end and to which other code jumps, if no
-// row of that code has the CFA of its first row. GCC makes both for what cannot happen: the code is a cold part that its
-// function never enters, and the jump, the default of a switch that has none, leads to a cold label without code.
+// findStrays notes in Program.stray the beginnings of code that runs on past its end and to which other code jumps, if
+// no row of that code has the CFA of its first row. GCC makes both for what cannot happen: the code is a cold part that
+// its function never enters, and the jump, the default of a switch that has none, leads to a cold label without code.
 func (u *union) findStrays() {
 	p := u.p
 	if p.opt.Begin == nil {

@@ -195,7 +195,8 @@ func (img *Image) addSymbols(ss []elf.Symbol) {
 			continue
 		}
 		img.symbols = append(img.symbols, Symbol{s.Value, s.Size, s.Name})
-		if v := elf.ST_VISIBILITY(s.Other); elf.ST_BIND(s.Info) != elf.STB_LOCAL && (v == elf.STV_DEFAULT || v == elf.STV_PROTECTED) {
+		if v := elf.ST_VISIBILITY(s.Other); elf.ST_BIND(s.Info) != elf.STB_LOCAL &&
+			(v == elf.STV_DEFAULT || v == elf.STV_PROTECTED) {
 			img.exported[s.Value] = true
 		}
 		if img.Code(s.Value) != nil && !partName(s.Name) {
@@ -237,8 +238,8 @@ func (img *Image) relocate(r elffile.Reloc, dyn []elf.Symbol) {
 	}
 }
 
-// plts finds the PLT entries of functions that never return, or that return only sometimes, and of those in the file. An entry
-// ends with a jump.
+// plts finds the PLT entries of functions that never return, or that return only sometimes, and of those in the file.
+// An entry ends with a jump.
 func (img *Image) plts() {
 	for _, s := range img.sections {
 		if !strings.HasPrefix(s.name, ".plt") {
@@ -266,7 +267,8 @@ func (img *Image) plts() {
 	}
 }
 
-// through returns where a jump or call to t goes: through a PLT, to the function of the file that the loader is likely to choose.
+// through returns where a jump or call to t goes: through a PLT, to the function of the file that the loader is likely
+// to choose.
 func (img *Image) through(t uint64) uint64 {
 	if t < img.called.ownHi {
 		if to := img.called.own[t]; to != 0 {
@@ -358,8 +360,9 @@ func (img *Image) Executable(yield func(name string, lo, hi uint64)) {
 // functionAlign is what compilers and authors of assembly align functions to, but for -Os.
 const functionAlign = 16
 
-// findLabels finds, among the addresses of code that relocations store, those of labels, to which a function jumps through a table: they lie
-// side by side with others of which one at least is aligned as no function is. Those of functions that are not aligned count as labels, too.
+// findLabels finds, among the addresses of code that relocations store, those of labels, to which a function jumps
+// through a table: they lie side by side with others of which one at least is aligned as no function is. Those of
+// functions that are not aligned count as labels, too.
 func (img *Image) findLabels() {
 	slices.SortFunc(img.relAt, func(a, b stored) int { return cmp.Compare(a.addr, b.addr) })
 	img.labels = map[uint64]bool{}
@@ -384,7 +387,8 @@ func (img *Image) Labels(yield func(addr uint64)) {
 	}
 }
 
-// Pointers calls yield with code addresses that relative relocations store (including init arrays), which are those of functions.
+// Pointers calls yield with code addresses that relative relocations store (including init arrays), which are those of
+// functions.
 func (img *Image) Pointers(yield func(addr uint64)) {
 	for a := range img.relText {
 		if !img.labels[a] {
@@ -396,7 +400,8 @@ func (img *Image) Pointers(yield func(addr uint64)) {
 // pointed reports whether a relocation stores the address of a function at a.
 func (img *Image) pointed(a uint64) bool { return img.relText[a] && !img.labels[a] }
 
-// Starts calls yield with addresses at which functions are known to begin: symbols, the entry point. They come in no order; some may come twice.
+// Starts calls yield with addresses at which functions are known to begin: symbols, the entry point. They come in no
+// order; some may come twice.
 func (img *Image) Starts(yield func(addr uint64)) {
 	for a := range img.starts {
 		yield(a)
@@ -424,13 +429,14 @@ func (img *Image) StartsWithin(lo, hi uint64) (list []uint64) {
 // by its name.
 func (img *Image) NeverReturns(addr uint64) bool { return img.called.noReturn[addr] }
 
-// entered reports whether the kernel or a loader enters the file at its entry point. In a shared object without a function _start, ld
-// puts the beginning of .text there, whatever that is.
+// entered reports whether the kernel or a loader enters the file at its entry point. In a shared object without a
+// function _start, ld puts the beginning of .text there, whatever that is.
 func entered(f *elf.File) bool {
 	if f.Type == elf.ET_EXEC || slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		return true
 	}
-	if flags, err := f.DynValue(elf.DT_FLAGS_1); err == nil && len(flags) == 1 && elf.DynFlag1(flags[0])&elf.DF_1_PIE != 0 {
+	if flags, err := f.DynValue(elf.DT_FLAGS_1); err == nil && len(flags) == 1 &&
+		elf.DynFlag1(flags[0])&elf.DF_1_PIE != 0 {
 		return true
 	}
 	text := f.Section(".text")
@@ -445,12 +451,17 @@ func (img *Image) Entry() uint64 { return img.entry }
 func neverReturns(name string) bool {
 	name, _, _ = strings.Cut(name, "@")
 	switch name {
-	case "abort", "exit", "_exit", "_Exit", "quick_exit", "thrd_exit", "pthread_exit", "__stack_chk_fail", "__fortify_fail", "__chk_fail", "__libc_fatal",
-		"__assert_fail", "__assert", "__assert_perror_fail", "err", "errx", "verr", "verrx", "longjmp", "_longjmp", "siglongjmp", "__longjmp_chk",
+	case "abort", "exit", "_exit", "_Exit", "quick_exit", "thrd_exit", "pthread_exit", "__stack_chk_fail",
+		"__fortify_fail", "__chk_fail", "__libc_fatal",
+		"__assert_fail", "__assert", "__assert_perror_fail", "err", "errx", "verr", "verrx", "longjmp", "_longjmp",
+		"siglongjmp", "__longjmp_chk",
 		"__libc_start_main", "__libc_start_call_main", "_dl_signal_error", "_dl_fatal_printf",
-		"__cxa_throw", "__cxa_rethrow", "__cxa_bad_cast", "__cxa_bad_typeid", "__cxa_throw_bad_array_new_length", "__cxa_pure_virtual", "__cxa_deleted_virtual",
-		"__cxa_call_unexpected", "__cxa_call_terminate", "__clang_call_terminate", "_ZSt9terminatev", "_ZSt10unexpectedv", "_Unwind_Resume",
-		"rust_begin_unwind", "g_assertion_message", "g_assertion_message_expr", "g_assertion_message_cmpnum", "_ZN2v88internal8V8_FatalEPKcz", "_Z8V8_FatalPKcz",
+		"__cxa_throw", "__cxa_rethrow", "__cxa_bad_cast", "__cxa_bad_typeid", "__cxa_throw_bad_array_new_length",
+		"__cxa_pure_virtual", "__cxa_deleted_virtual",
+		"__cxa_call_unexpected", "__cxa_call_terminate", "__clang_call_terminate", "_ZSt9terminatev", "_ZSt10unexpectedv",
+		"_Unwind_Resume",
+		"rust_begin_unwind", "g_assertion_message", "g_assertion_message_expr", "g_assertion_message_cmpnum",
+		"_ZN2v88internal8V8_FatalEPKcz", "_Z8V8_FatalPKcz",
 		"caml_raise", "caml_raise_exn", "caml_raise_exception": // OCaml's, whose ret leads to a handler
 		return true
 	}
@@ -459,7 +470,8 @@ func neverReturns(name string) bool {
 		case "gopanic", "throw", "fatal", "fatalthrow", "fatalpanic", "goexit1":
 			return true
 		}
-		return strings.HasPrefix(rest, "goPanic") || strings.HasPrefix(rest, "panic") && !strings.HasPrefix(rest, "panicCheck") && !strings.Contains(rest, ".")
+		return strings.HasPrefix(rest, "goPanic") || strings.HasPrefix(rest, "panic") &&
+			!strings.HasPrefix(rest, "panicCheck") && !strings.Contains(rest, ".")
 	}
 	return strings.HasPrefix(name, "_ZSt") && strings.Contains(name, "__throw_")
 }

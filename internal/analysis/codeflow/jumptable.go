@@ -27,8 +27,8 @@ const (
 	maxBackward = 60     // instructions looked at
 )
 
-// tableForm finds the table of an indirect jump, in the forms that GCC, clang and rustc emit. addr is 0 if it is none of them, or
-// if the register that holds the address is not set in the instructions before:
+// tableForm finds the table of an indirect jump, in the forms that GCC, clang and rustc emit. addr is 0 if it is none
+// of them, or if the register that holds the address is not set in the instructions before:
 //
 //	lea table(%rip),%b; movslq (%b,%i,4),%t; add %b,%t; jmp *%t
 //	lea table(%rip),%b; movslq (%b,%i,4),%t; lea label(%rip),%l; add %l,%t; jmp *%t
@@ -99,10 +99,11 @@ type tableAddr struct {
 	part int // index among the program's functions
 }
 
-// resolveHeld completes the targets of held jumps: a loop may set the register once and jump through it from several places.
-// A held jump may lead to the targets of every table whose address its part puts into that register, or the whole group if
-// the part puts none; if the register is set in another way, such as from the stack, to those of every table. Without these
-// targets, the code there would count as reached from other places only. resolveHeld reports whether a jump got new targets.
+// resolveHeld completes the targets of held jumps: a loop may set the register once and jump through it from several
+// places. A held jump may lead to the targets of every table whose address its part puts into that register, or the
+// whole group if the part puts none; if the register is set in another way, such as from the stack, to those of every
+// table. Without these targets, the code there would count as reached from other places only. resolveHeld reports
+// whether a jump got new targets.
 func (f *flow) resolveHeld() (found bool) {
 	if len(f.held) == 0 || f.heldAt == len(f.ins) {
 		return false
@@ -151,7 +152,8 @@ func (f *flow) heldTargets(h held) (out []uint64) {
 	return slices.Compact(out)
 }
 
-// ofPart returns the addresses that a part uses; all if it uses none, as where the register is set before a jump to a cold part.
+// ofPart returns the addresses that a part uses; all if it uses none, as where the register is set before a jump to a
+// cold part.
 func ofPart(all []tableAddr, part int) (own []tableAddr) {
 	for _, l := range all {
 		if l.part == part {
@@ -168,7 +170,8 @@ func (l tableAddr) compare(o tableAddr) int {
 	return cmp.Or(cmp.Compare(l.addr, o.addr), cmp.Compare(l.part, o.part))
 }
 
-// backward looks through the instructions before the jump, along fall-through and, if there is none, a jump that leads here.
+// backward looks through the instructions before the jump, along fall-through and, if there is none, a jump that leads
+// here.
 func (f *flow) backward(pc uint64, t *tableForm) {
 	cur := pc
 	for range maxBackward {
@@ -267,7 +270,8 @@ func (f *flow) look(pc uint64, q *x86.Inst, t *tableForm) {
 			}
 		}
 	case x86.OpMOV:
-		if gpr64(a) && b.Kind == x86.KMem && q.Mem.Index != x86.None && q.Mem.Scale == 8 && t.addr == 0 && t.base < 0 && a.Reg == t.jump {
+		if gpr64(a) && b.Kind == x86.KMem && q.Mem.Index != x86.None && q.Mem.Scale == 8 && t.addr == 0 && t.base < 0 &&
+			a.Reg == t.jump {
 			t.abs = true
 			if q.Mem.Base == x86.None {
 				t.addr = uint64(q.Mem.Disp)
@@ -282,8 +286,8 @@ func (f *flow) look(pc uint64, q *x86.Inst, t *tableForm) {
 	}
 }
 
-// readTable reads targets up to the bound. It stops at the next address that some lea takes if there is no bound or a table
-// begins there, at a target inside an instruction and at one outside the function.
+// readTable reads targets up to the bound. It stops at the next address that some lea takes if there is no bound or a
+// table begins there, at a target inside an instruction and at one outside the function.
 func (f *flow) readTable(t *tableForm) []uint64 {
 	out := f.targets[:0]
 	limit := int64(maxTable)

@@ -18,8 +18,8 @@ const (
 // slotValue is the first entry value that stands for a word of the stack at a label, not for a register.
 const slotValue = 32
 
-// walk follows the code from a label to its returns. States are relative to the label: base 0 is rsp at the label, and the
-// entry value of a register is its value there.
+// walk follows the code from a label to its returns. States are relative to the label: base 0 is rsp at the label, and
+// the entry value of a register is its value there.
 type walk struct {
 	f        *flow
 	isolated bool // ignore what is known of the code that the walk runs into
@@ -48,9 +48,9 @@ type step struct {
 }
 
 // label infers the state at a label that no known code leads to, from the code after it. A ret shows where the return
-// address is, and with it the CFA; at the ret, callee-saved registers hold the caller's values. A return address that the
-// code itself has pushed does not count: that is a jump. All paths must agree. At least one path must return after no
-// calls but those known to come back, since code after other calls may belong to another function.
+// address is, and with it the CFA; at the ret, callee-saved registers hold the caller's values. A return address that
+// the code itself has pushed does not count: that is a jump. All paths must agree. At least one path must return after
+// no calls but those known to come back, since code after other calls may belong to another function.
 //
 // isolated says to ignore what is known of the code that the walk runs into.
 func (f *flow) label(pc uint64, isolated bool) (State, bool) {
@@ -75,8 +75,8 @@ func (w *walk) shown() bool {
 	return !w.failed && w.proven && w.frame >= 0 && w.high <= w.frame && !slices.ContainsFunc(w.otherFrames, other)
 }
 
-// comesBack reports whether the function at pc has a path to a ret, and no path that leaves it in another way. The function
-// may still loop forever. The answer depends only on the image and on p.breaks, so it is cached.
+// comesBack reports whether the function at pc has a path to a ret, and no path that leaves it in another way. The
+// function may still loop forever. The answer depends only on the image and on p.breaks, so it is cached.
 func (p *Program) comesBack(pc uint64, depth int) bool {
 	if depth >= labelDepth {
 		return false
@@ -100,8 +100,8 @@ type callee struct {
 	depth int
 }
 
-// state returns the state at the label that the walk has shown. A callee-saved register that ends with the value of another
-// register does not count as restored: it may be a result, for a caller with its own convention.
+// state returns the state at the label that the walk has shown. A callee-saved register that ends with the value of
+// another register does not count as restored: it may be a result, for a caller with its own convention.
 func (w *walk) state() (s State) {
 	s.Regs[rsp] = baseAt(0, -8-w.frame)
 	s.put(0, -8, entryOf(RA))
@@ -269,7 +269,8 @@ func (w *walk) notes(in *x86.Inst, s *State) {
 // leave handles a ret in a state.
 func (w *walk) leave(s *State, sure bool) {
 	r := s.Regs[rsp]
-	if r.Kind != Base || r.Reg != 0 || r.Off < 0 || r.Off%8 != 0 || r.Off > labelFrame || w.frame >= 0 && w.frame != r.Off || w.ret >= 0 && s.top() != entryOf(RA) {
+	if r.Kind != Base || r.Reg != 0 || r.Off < 0 || r.Off%8 != 0 || r.Off > labelFrame || w.frame >= 0 &&
+		w.frame != r.Off || w.ret >= 0 && s.top() != entryOf(RA) {
 		w.failed = true
 		return
 	}

@@ -10,10 +10,11 @@ type listing struct {
 	ins    []x86.Inst
 	pcs    []uint64 // of ins
 	instAt []int32  // by offset: 1 + index in ins; 0: no instruction begins there
-	lead   []int32  // by offset: 1 + index in states; -1: a leader (first instruction of a block) without state; 0: no leader
-	todo   []uint64 // addresses to decode
-	split  []uint64 // leaders that discover found inside blocks decoded earlier
-	large  bool     // the group has more than maxCode bytes and is not interpreted
+	// by offset: 1 + index in states; -1: a leader (first instruction of a block) without state; 0: no leader
+	lead  []int32
+	todo  []uint64 // addresses to decode
+	split []uint64 // leaders that discover found inside blocks decoded earlier
+	large bool     // the group has more than maxCode bytes and is not interpreted
 }
 
 // part is a function of the group being interpreted.

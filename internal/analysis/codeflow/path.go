@@ -6,7 +6,8 @@ import "github.com/ehasm/ehasm/internal/analysis/x86"
 // enters.
 type Jump struct{ From, To uint64 }
 
-// Paths holds, for each reached instruction of a function and the parts that belong to it, a path with the fewest jumps.
+// Paths holds, for each reached instruction of a function and the parts that belong to it, a path with the fewest
+// jumps.
 type Paths struct {
 	jumps []pathJump
 	last  map[uint64]int32 // by address: index of the last jump before it

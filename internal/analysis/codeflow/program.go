@@ -88,10 +88,11 @@ type Program struct {
 
 // external is a state that flows into a function from others.
 type external struct {
-	s         State
-	basis     Basis
-	from      int  // the function that it came from first
-	contested bool // other functions jump here with another frame: a cold label without code, after which the next part lies
+	s     State
+	basis Basis
+	from  int // the function that it came from first
+	// other functions jump here with another frame: a cold label without code, after which the next part lies
+	contested bool
 }
 
 // summary is the result of a linear pass over a function.
@@ -107,7 +108,8 @@ func New(img *Image, fns []Function, opt Options) *Program {
 	if opt.Workers <= 0 {
 		opt.Workers = runtime.GOMAXPROCS(0)
 	}
-	p := &Program{img: img, fns: fns, opt: opt, tailIn: map[uint64]bool{}, ext: map[uint64]*external{}, breaks: map[uint64]breach{}}
+	p := &Program{img: img, fns: fns, opt: opt, tailIn: map[uint64]bool{}, ext: map[uint64]*external{},
+		breaks: map[uint64]breach{}}
 	p.sum = make([]summary, len(fns))
 	p.extOf = map[int][]uint64{}
 	p.boundary, p.called, p.noReturn = newAddrSet(img.lo, img.hi), newAddrSet(img.lo, img.hi), newAddrSet(img.lo, img.hi)
@@ -217,7 +219,8 @@ func (f *flow) sweep(fn *Function) (sm summary) {
 			}
 		case x86.OpCALL:
 			t := p.img.through(in.Target(pc))
-			if in.Rel && (in.Dist != 0 || t == fn.Hi || !p.img.TakesAddress(t)) && !(t > fn.Lo && t < fn.Hi && p.img.replacesReturn(t)) {
+			if in.Rel && (in.Dist != 0 || t == fn.Hi || !p.img.TakesAddress(t)) &&
+				!(t > fn.Lo && t < fn.Hi && p.img.replacesReturn(t)) {
 				p.called.set(t)
 				calls = append(calls, t)
 				sm.endCall = t
@@ -279,7 +282,8 @@ func (p *Program) findNoReturn() {
 		// a call that ends a function: the callee does not return, unless the function is split
 		if t := p.sum[i].endCall; t != 0 && !p.img.called.exitsIf[t] {
 			g := p.find(t)
-			if strings.HasPrefix(p.img.SectionOf(t), ".plt") && ends[t]*fewEnds >= calls[t] || g >= 0 && g != i && p.fns[g].Lo == t && !p.sum[g].ret {
+			if strings.HasPrefix(p.img.SectionOf(t), ".plt") && ends[t]*fewEnds >= calls[t] || g >= 0 && g != i &&
+				p.fns[g].Lo == t && !p.sum[g].ret {
 				p.noReturn.set(t)
 			}
 		}
@@ -341,8 +345,8 @@ func (p *Program) weaklyNamed(pc uint64) bool {
 	return p.opt.Begin != nil && !p.called.has(pc) && !(ok && s.Addr == pc && s.Size > 0)
 }
 
-// callsOnly reports whether function g begins in an entry's state whatever jumps to it: a call or a symbol names it, and a table says what its
-// state is. Without a table, what jumps to it counts as much as its name.
+// callsOnly reports whether function g begins in an entry's state whatever jumps to it: a call or a symbol names it,
+// and a table says what its state is. Without a table, what jumps to it counts as much as its name.
 func (p *Program) callsOnly(g int) bool {
 	return p.opt.Begin != nil && !p.fns[g].Shared && p.isCalled(p.fns[g].Lo)
 }

@@ -48,8 +48,8 @@ func (f *flow) blocks(p *part, ph phase, visit Visit) {
 	}
 }
 
-// TooLarge reports whether the function, with those that its jumps lead to, has more code than is interpreted (4 MB): none of its instructions
-// counts as reached.
+// TooLarge reports whether the function, with those that its jumps lead to, has more code than is interpreted (4 MB):
+// none of its instructions counts as reached.
 func (r *Result) TooLarge() bool { return r.f.large }
 
 // Leads reports whether paths meet or begin at pc, so that the state there may differ from the one after the previous
@@ -103,8 +103,8 @@ func (r *Result) Within(pc uint64) (uint64, bool) {
 // rounds bounds how often a function is interpreted again when new states flow into it from others.
 const rounds = 8
 
-// Run interprets every function and calls each with its Result, concurrently, on the worker that made it. each may be called again
-// for the same function when other functions turn out to matter for it; the last call counts.
+// Run interprets every function and calls each with its Result, concurrently, on the worker that made it. each may be
+// called again for the same function when other functions turn out to matter for it; the last call counts.
 func (p *Program) Run(each func(i int, r *Result)) {
 	outs := make([][]delivery, len(p.fns)) // by group
 	breaches := make([]breach, len(p.fns))
@@ -243,8 +243,8 @@ func (f *flow) keep() []delivery {
 	return out
 }
 
-// endsInCall reports whether the group's last instruction, apart from padding, is a call that may not return: one that padding
-// follows, or whose callee is not known to come back. padded says that padding follows.
+// endsInCall reports whether the group's last instruction, apart from padding, is a call that may not return: one that
+// padding follows, or whose callee is not known to come back. padded says that padding follows.
 func (f *flow) endsInCall() (call, padded bool) {
 	p := &f.parts[len(f.parts)-1]
 	end := p.end()
@@ -260,9 +260,9 @@ func (f *flow) endsInCall() (call, padded bool) {
 	return padded || in.Args[0].Kind != x86.KRel || !f.p.comesBack(in.Target(f.pcs[k]), 0), padded
 }
 
-// plausible reports whether a jump-table entry that leads out of its function can be real. A table without a certain bound
-// may have been read past its end, into the next one. plausible compares the state with the row at the target; without
-// rows it accepts it as Guessed.
+// plausible reports whether a jump-table entry that leads out of its function can be real. A table without a certain
+// bound may have been read past its end, into the next one. plausible compares the state with the row at the target;
+// without rows it accepts it as Guessed.
 func (f *flow) plausible(d *delivery) bool {
 	if f.beginner == nil {
 		d.basis = Guessed
@@ -374,7 +374,8 @@ func (p *Program) merge(list []int, outs [][]delivery) map[int]bool {
 			}
 			e := p.ext[d.to]
 			if e == nil {
-				p.ext[d.to] = &external{s: d.s, basis: d.basis, from: i, contested: d.kind == edgeJump && d.to == lo && p.tailIn[lo] && !p.fns[fn].Shared}
+				p.ext[d.to] = &external{s: d.s, basis: d.basis, from: i, contested: d.kind == edgeJump && d.to == lo &&
+					p.tailIn[lo] && !p.fns[fn].Shared}
 				at, _ := slices.BinarySearch(p.extOf[fn], d.to)
 				p.extOf[fn] = slices.Insert(p.extOf[fn], at, d.to)
 				dirty[g] = true

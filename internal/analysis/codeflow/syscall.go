@@ -10,7 +10,8 @@ const (
 	sysClone3    = 435
 )
 
-// syscallNumber returns the number of the system call at pc, if the code before it sets rax to a constant; otherwise -1.
+// syscallNumber returns the number of the system call at pc, if the code before it sets rax to a constant; otherwise
+// -1.
 func (f *flow) syscallNumber(pc uint64) int64 {
 	const far = 16
 	for range far {
@@ -46,8 +47,8 @@ func asksForChild(test, jump *x86.Inst) bool {
 		jump.Op == x86.OpJCC && (jump.Cond == x86.CondE || jump.Cond == x86.CondNE)
 }
 
-// cloned returns the states at the target of the conditional jump at pc and behind it. They differ if the jump asks which
-// of two threads a clone has left: the child, where the result is 0, is on a new stack without a caller.
+// cloned returns the states at the target of the conditional jump at pc and behind it. They differ if the jump asks
+// which of two threads a clone has left: the child, where the result is 0, is on a new stack without a caller.
 func (f *flow) cloned(pc uint64, in *x86.Inst, s *State) (target, next *State) {
 	k, ok := f.prev(pc)
 	if !ok || f.lead[f.pos(f.pcs[k])] != 0 {

@@ -154,7 +154,8 @@ func (s *State) drop(match func(x slot) bool) {
 	}
 }
 
-// keeps reports whether a slot with v is worth storing: registers that unwinding restores, addresses, and words that a walk from a label follows.
+// keeps reports whether a slot with v is worth storing: registers that unwinding restores, addresses, and words that a
+// walk from a label follows.
 func keeps(v Value) bool {
 	return v.Kind == Base || v.Kind == Entry && (v.Reg == RA || v.Reg >= slotValue || CalleeSaved>>v.Reg&1 != 0)
 }
@@ -198,8 +199,8 @@ func (s *State) sole(x *slot) bool {
 	return true
 }
 
-// onlyCopy reports whether size bytes at base plus off overlap the only word that holds a callee-saved register. Code that
-// restores its registers writes no bytes and no vectors there.
+// onlyCopy reports whether size bytes at base plus off overlap the only word that holds a callee-saved register. Code
+// that restores its registers writes no bytes and no vectors there.
 func (s *State) onlyCopy(base uint8, off, size int32) bool {
 	for i := range s.slots[:s.n] {
 		x := &s.slots[i]
@@ -210,10 +211,10 @@ func (s *State) onlyCopy(base uint8, off, size int32) bool {
 	return false
 }
 
-// storeThrough handles a store through a register other than rsp and rbp. It is assumed not to destroy the return address or
-// a saved register: such pointers point to locals, whose bounds are not known. A loop that moves the words
-// of an array is followed past its end, and moves saved registers there. Only a register that still has its caller's value
-// takes the place of one that has it again.
+// storeThrough handles a store through a register other than rsp and rbp. It is assumed not to destroy the return
+// address or a saved register: such pointers point to locals, whose bounds are not known. A loop that moves the words
+// of an array is followed past its end, and moves saved registers there. Only a register that still has its caller's
+// value takes the place of one that has it again.
 func (s *State) storeThrough(base uint8, off, size int32, v Value) {
 	saves := s.unchanged(v) && !s.onlyCopy(base, off, size)
 	kept := false
@@ -260,8 +261,8 @@ func (s *State) meet(o *State) (changed bool) {
 	return changed
 }
 
-// Overwrites reports whether an instruction's write to memory may change a word that the state knows. It assumes, as the
-// interpretation does, that a write through a register that holds no address of the stack changes none.
+// Overwrites reports whether an instruction's write to memory may change a word that the state knows. It assumes, as
+// the interpretation does, that a write through a register that holds no address of the stack changes none.
 func (s *State) Overwrites(in *x86.Inst) bool {
 	if in.Mem.Base > x86.R15 || s.Regs[in.Mem.Base].Kind != Base {
 		return false
@@ -328,8 +329,8 @@ func (s *State) leaveFrame() {
 	}
 }
 
-// moved follows a change of rsp, which was before. Upwards, it spends the slots that rsp passes: rows may go on naming them.
-// Downwards, spent ones become another frame's. A new base is taken to be lower, the CFA's base higher.
+// moved follows a change of rsp, which was before. Upwards, it spends the slots that rsp passes: rows may go on naming
+// them. Downwards, spent ones become another frame's. A new base is taken to be lower, the CFA's base higher.
 func (s *State) moved(before Value) {
 	now := s.Regs[x86.RSP]
 	if now.Kind != Base {
@@ -424,8 +425,8 @@ type Where struct {
 	Off  int64
 }
 
-// Saved returns the place of the entry value of register h, or of the return address (RA): the register, a live slot, a slot
-// below rsp, another register, a spent slot. Of several slots it is the highest, and rather one at the CFA.
+// Saved returns the place of the entry value of register h, or of the return address (RA): the register, a live slot, a
+// slot below rsp, another register, a spent slot. Of several slots it is the highest, and rather one at the CFA.
 func (s *State) Saved(h uint8) Where {
 	want := entryOf(h)
 	if h < 16 && s.Regs[h] == want {

@@ -88,10 +88,12 @@ func Parse(bytes *dwarfcfa.Encoded, addr, function Addr) (*Table, error) {
 	if enc := dwarfcfa.PointerEncoding(e.U8()); enc != dwarfcfa.PEOmit && e.Err() == nil {
 		var null bool
 		if base, null = e.Pointer(enc, function); null && bytes.Moved() {
-			return nil, fmt.Errorf("%w: landing pads at absolute addresses in a file that is loaded anywhere", dwarfcfa.ErrUnsupported)
+			return nil, fmt.Errorf("%w: landing pads at absolute addresses in a file that is loaded anywhere",
+				dwarfcfa.ErrUnsupported)
 		}
 	}
-	if dwarfcfa.PointerEncoding(e.U8()) != dwarfcfa.PEOmit && e.Err() == nil { // of the type table, which the routine reads
+	// of the type table, which the routine reads
+	if dwarfcfa.PointerEncoding(e.U8()) != dwarfcfa.PEOmit && e.Err() == nil {
 		n := e.ULEB()
 		if end := e.Addr() + Addr(n); e.Err() == nil && (end < e.Addr() || end > e.End()) {
 			return nil, fmt.Errorf("%w: type table ends %#x bytes on", dwarfcfa.ErrTruncated, n)
@@ -116,7 +118,8 @@ func Parse(bytes *dwarfcfa.Encoded, addr, function Addr) (*Table, error) {
 			return nil, sites.Err()
 		}
 		if s.Start < function || s.End < s.Start {
-			return nil, fmt.Errorf("%w: call site %d, %#x bytes from %#x on, overflows 64 bits", dwarfcfa.ErrBadEncoding, len(t.Sites), length, start)
+			return nil, fmt.Errorf("%w: call site %d, %#x bytes from %#x on, overflows 64 bits", dwarfcfa.ErrBadEncoding,
+				len(t.Sites), length, start)
 		}
 		if pad != 0 {
 			s.Pad = base + Addr(pad)

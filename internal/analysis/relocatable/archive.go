@@ -34,8 +34,8 @@ func IsArchive(r io.ReaderAt) bool {
 	return err == nil && (string(b[:]) == archiveMagic || string(b[:]) == thinMagic)
 }
 
-// Members iterates over the members of the static library in r, which has size bytes. It skips the tables of symbols and
-// names, and stops at the first error: ErrThin, or one that wraps ErrMalformed.
+// Members iterates over the members of the static library in r, which has size bytes. It skips the tables of symbols
+// and names, and stops at the first error: ErrThin, or one that wraps ErrMalformed.
 func Members(r io.ReaderAt, size int64) iter.Seq2[Member, error] {
 	return func(yield func(Member, error) bool) {
 		var magic [len(archiveMagic)]byte

@@ -16,14 +16,16 @@ var debugSections = []string{
 // one, such as type units: they have no lines.
 func (l *linker) addDebug() error {
 	for i, s := range l.file.Sections {
-		if !slices.Contains(debugSections, s.Name) || s.Type != elf.SHT_PROGBITS || s.Flags&(elf.SHF_ALLOC|elf.SHF_GROUP) != 0 {
+		if !slices.Contains(debugSections, s.Name) || s.Type != elf.SHT_PROGBITS ||
+			s.Flags&(elf.SHF_ALLOC|elf.SHF_GROUP) != 0 {
 			continue
 		}
 		data, err := s.Data()
 		if err != nil {
 			return fmt.Errorf("%w: section %q: %v", ErrMalformed, s.Name, err)
 		}
-		l.image = append(l.image, make([]byte, -len(l.image)&15)...) // 16 bytes of alignment, more than any of these sections needs
+		// 16 bytes of alignment, more than any of these sections needs
+		l.image = append(l.image, make([]byte, -len(l.image)&15)...)
 		l.debug[i] = uint64(len(l.image))
 		l.image = append(l.image, data...)
 	}

@@ -54,8 +54,8 @@ func IsRelocatable(r io.ReaderAt) bool {
 // and file offsets of the image are the same.
 func Link(r io.ReaderAt, size int64) (image []byte, err error) { return link(r, size, false) }
 
-// LinkWithLines is Link plus the sections for source lines: .debug_info, .debug_line and the sections that these refer to.
-// The rest of the image is the same.
+// LinkWithLines is Link plus the sections for source lines: .debug_info, .debug_line and the sections that these refer
+// to. The rest of the image is the same.
 func LinkWithLines(r io.ReaderAt, size int64) (image []byte, err error) { return link(r, size, true) }
 
 // link is Link, or with lines LinkWithLines.

@@ -53,11 +53,13 @@ func (l *linker) write() []byte {
 		Link: uint32(len(headers.list) + 1), Info: uint32(locals), Addralign: 8, Entsize: 24}
 	put(&tail, symbols)
 	headers.add(".symtab", symtab)
-	headers.add(".strtab", elf.Section64{Type: uint32(elf.SHT_STRTAB), Off: at(), Size: uint64(symNames.Len()), Addralign: 1})
+	headers.add(".strtab", elf.Section64{Type: uint32(elf.SHT_STRTAB), Off: at(), Size: uint64(symNames.Len()),
+		Addralign: 1})
 	tail.Write(symNames.Bytes())
 	// Offsets follow from sizes: no name may be added after the size of .shstrtab is taken.
 	own := headers.names.add(".shstrtab") // before its size is taken
-	headers.list = append(headers.list, elf.Section64{Name: own, Type: uint32(elf.SHT_STRTAB), Off: at(), Size: uint64(headers.names.Len()), Addralign: 1})
+	headers.list = append(headers.list, elf.Section64{Name: own, Type: uint32(elf.SHT_STRTAB), Off: at(),
+		Size: uint64(headers.names.Len()), Addralign: 1})
 	tail.Write(headers.names.Bytes())
 	tail.Write(make([]byte, -int(at())&7))
 	shoff := at()
@@ -89,7 +91,8 @@ func (l *linker) addSections(headers *sectionHeaders) (index []int, undefined in
 			index[i] = len(headers.list)
 			headers.add(s.Name, elf.Section64{
 				// Groups and links do not hold for the new order of sections.
-				Type: uint32(s.Type), Flags: uint64(s.Flags &^ (elf.SHF_GROUP | elf.SHF_LINK_ORDER | elf.SHF_INFO_LINK)), Addr: l.addrs[i], Off: min(l.addrs[i], l.end),
+				Type: uint32(s.Type), Flags: uint64(s.Flags &^ (elf.SHF_GROUP | elf.SHF_LINK_ORDER | elf.SHF_INFO_LINK)),
+				Addr: l.addrs[i], Off: min(l.addrs[i], l.end),
 				Size: s.Size, Addralign: s.Addralign, Entsize: s.Entsize,
 			})
 		}
@@ -111,7 +114,8 @@ func (l *linker) addSections(headers *sectionHeaders) (index []int, undefined in
 	}
 	for _, i := range slices.Sorted(maps.Keys(l.debug)) {
 		s := l.file.Sections[i]
-		headers.add(s.Name, elf.Section64{Type: uint32(s.Type), Off: l.debug[i], Size: s.Size, Addralign: 1, Entsize: s.Entsize})
+		headers.add(s.Name, elf.Section64{Type: uint32(s.Type), Off: l.debug[i], Size: s.Size, Addralign: 1,
+			Entsize: s.Entsize})
 	}
 	return index, undefined
 }

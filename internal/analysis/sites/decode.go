@@ -21,7 +21,8 @@ func Decode(b []byte) (*Table, error) {
 	}
 	le := binary.LittleEndian
 	for range h.personalities {
-		t.Personalities = append(t.Personalities, Personality{Addr: Addr(le.Uint64(b)), Indirect: b[8]&personalityIndirect != 0})
+		t.Personalities = append(t.Personalities,
+			Personality{Addr: Addr(le.Uint64(b)), Indirect: b[8]&personalityIndirect != 0})
 		b = b[personalitySize:]
 	}
 	// The index of groups comes before the functions, which are read one after the other.
@@ -160,7 +161,8 @@ func readSite(r *reader, end Addr, f *Function) Site {
 	return s
 }
 
-// inside reports whether a site lies in its function behind end, the end of the site before, and its pad lies in the function.
+// inside reports whether a site lies in its function behind end, the end of the site before, and its pad lies in the
+// function.
 func (s *Site) inside(f *Function, end Addr) bool {
 	return s.Kind <= Ask && s.Start >= end && s.End > s.Start && s.End <= f.End &&
 		(!s.Kind.HasPad() || s.Pad >= f.Start && s.Pad < f.End)

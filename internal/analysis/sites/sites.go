@@ -13,8 +13,8 @@ import (
 // Addr is a link-time address of the object.
 type Addr = dwarfcfa.Addr
 
-// Kind is the action of an unwinder in a frame whose pc lies in a site, if the personality routine is one of libstdc++, libc++abi
-// or libgcc. Only HandOver is for others, too: which routine it is, is known at run time alone.
+// Kind is the action of an unwinder in a frame whose pc lies in a site, if the personality routine is one of libstdc++,
+// libc++abi or libgcc. Only HandOver is for others, too: which routine it is, is known at run time alone.
 type Kind uint8
 
 const (
@@ -45,8 +45,9 @@ func (k Kind) HasPad() bool { return k == Cleanup || k == Action || k == ActionC
 type Site struct {
 	Start, End Addr
 	Kind       Kind
-	Pad        Addr   // Kind.HasPad: inside the function
-	Args       uint64 // Kind.HasPad and Ask: bytes of arguments that are popped before the pad, a multiple of 8, at most MaxArgs
+	Pad        Addr // Kind.HasPad: inside the function
+	// Kind.HasPad and Ask: bytes of arguments that are popped before the pad, a multiple of 8, at most MaxArgs
+	Args uint64
 }
 
 // MaxArgs is the largest Site.Args that a table can hold.
@@ -86,7 +87,8 @@ func (t *Table) LSDAs() iter.Seq[Addr] {
 
 // Report counts functions that could not be decoded, with reasons.
 type Report struct {
-	BadLSDAs int     // functions whose exception table cannot be read: the personality routine, or another unwinder, does it
+	// functions whose exception table cannot be read: the personality routine, or another unwinder, does it
+	BadLSDAs int
 	Details  []error // one for each of the first maxDetails
 }
 
@@ -131,8 +133,8 @@ type extent struct {
 	fde        *dwarfcfa.FDE
 }
 
-// functions returns the FDEs that exceptions use, ascending and disjoint. Those without a personality bound the ranges of
-// the others. lost reports whether there are FDEs that cannot be read.
+// functions returns the FDEs that exceptions use, ascending and disjoint. Those without a personality bound the ranges
+// of the others. lost reports whether there are FDEs that cannot be read.
 func functions(sections []*dwarfcfa.Section) (all []extent, lost bool) {
 	for _, s := range sections {
 		if s.Source() != dwarfcfa.SourceEHFrame {

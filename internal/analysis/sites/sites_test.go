@@ -278,7 +278,8 @@ func TestManySections(t *testing.T) {
 	}
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "many.s"), []byte(source), 0o600))
-	out, err := exec.Command("gcc", "-shared", "-nostdlib", "-Wl,-z,notext", "-o", filepath.Join(dir, "many.so"), filepath.Join(dir, "many.s")).CombinedOutput()
+	out, err := exec.Command("gcc", "-shared", "-nostdlib", "-Wl,-z,notext", "-o", filepath.Join(dir, "many.so"),
+		filepath.Join(dir, "many.s")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	file, err := os.ReadFile(filepath.Join(dir, "many.so"))
 	require.NoError(t, err)

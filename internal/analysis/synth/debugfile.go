@@ -74,9 +74,11 @@ func DebugFile(r io.ReaderAt, frame []byte) (image []byte, err error) {
 		return nil, ErrNoBuildID
 	}
 	headers = append(headers, elf.Section64{
-		Name: name(".debug_frame"), Type: uint32(elf.SHT_PROGBITS), Off: place(frame, 8), Size: uint64(len(frame)), Addralign: 8,
+		Name: name(".debug_frame"), Type: uint32(elf.SHT_PROGBITS), Off: place(frame, 8), Size: uint64(len(frame)),
+		Addralign: 8,
 	})
-	strings := elf.Section64{Name: name(".shstrtab"), Type: uint32(elf.SHT_STRTAB), Addralign: 1, Size: uint64(names.Len())}
+	strings := elf.Section64{Name: name(".shstrtab"), Type: uint32(elf.SHT_STRTAB), Addralign: 1,
+		Size: uint64(names.Len())}
 	strings.Off = place(names.Bytes(), 1)
 	headers = append(headers, strings)
 	shoff := place(nil, 8)
@@ -84,13 +86,15 @@ func DebugFile(r io.ReaderAt, frame []byte) (image []byte, err error) {
 	var tables, head bytes.Buffer
 	put(&tables, headers)
 	put(&head, elf.Header64{
-		Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT), byte(f.OSABI)},
-		Type:  uint16(f.Type), Machine: uint16(f.Machine), Version: uint32(elf.EV_CURRENT), Entry: f.Entry,
+		Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT),
+			byte(f.OSABI)},
+		Type: uint16(f.Type), Machine: uint16(f.Machine), Version: uint32(elf.EV_CURRENT), Entry: f.Entry,
 		Phoff: headerSize, Shoff: shoff, Ehsize: headerSize, Phentsize: progSize, Phnum: uint16(len(loads)),
 		Shentsize: sectionSize, Shnum: uint16(len(headers)), Shstrndx: uint16(len(headers) - 1),
 	})
 	for _, p := range loads { // the bytes are in the object
-		put(&head, elf.Prog64{Type: uint32(p.Type), Flags: uint32(p.Flags), Vaddr: p.Vaddr, Paddr: p.Paddr, Memsz: p.Memsz, Align: p.Align})
+		put(&head, elf.Prog64{Type: uint32(p.Type), Flags: uint32(p.Flags), Vaddr: p.Vaddr, Paddr: p.Paddr, Memsz: p.Memsz,
+			Align: p.Align})
 	}
 	copy(body, head.Bytes())
 	return append(body, tables.Bytes()...), nil

@@ -159,8 +159,8 @@ end skips
 	}
 }
 
-// TestOddFill: zeros fill the space before a function that only pointers lead to; their number is odd, and what calls a third one
-// follows zeros, too.
+// TestOddFill: zeros fill the space before a function that only pointers lead to; their number is odd, and what calls a
+// third one follows zeros, too.
 func TestOddFill(t *testing.T) {
 	o := assembled(t, ".text\nmov %rdi,%rax\nret\n.byte 0,0,0\n"+ // 0 to 6
 		"push %rbx\nmov %rdi,%rbx\nmov %rbx,%rax\npop %rbx\nret\n.byte 0,0,0\n"+ // 7 to 18

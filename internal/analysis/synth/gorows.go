@@ -36,12 +36,13 @@ func readGo(o *dwarfcfa.Object, img *codeflow.Image, described []codeflow.Functi
 }
 
 // goRows makes the rows of functions: where the return address is, and rbp. Go keeps no other register for its callers.
-// Functions that leave their stack, or whose code does not do what the table says, are left to the analysis of code, and
-// those of described, which is sorted, keep their own.
+// Functions that leave their stack, or whose code does not do what the table says, are left to the analysis of code,
+// and those of described, which is sorted, keep their own.
 func goRows(img *codeflow.Image, t *gotable.Table, described []codeflow.Function) *goProgram {
 	p := &goProgram{}
 	for _, f := range t.Functions() {
-		next, _ := slices.BinarySearchFunc(described, f.Lo, func(d codeflow.Function, pc uint64) int { return cmp.Compare(d.Hi, pc+1) })
+		next, _ := slices.BinarySearchFunc(described, f.Lo,
+			func(d codeflow.Function, pc uint64) int { return cmp.Compare(d.Hi, pc+1) })
 		if next < len(described) && described[next].Lo < f.Hi {
 			if f.Name == outermost {
 				p.rows = append(p.rows, goFunction(t, &f, img.Code(f.Lo))...)
@@ -156,7 +157,8 @@ func (g *GoRows) code(addr uint64) []byte {
 	return nil
 }
 
-// outermost is the function in which goroutines begin: nothing calls it, but its address lies where a return address does.
+// outermost is the function in which goroutines begin: nothing calls it, but its address lies where a return address
+// does.
 const outermost = "runtime.goexit"
 
 // goRow returns the row at a depth. pushes says that the function's first push is rbp's.

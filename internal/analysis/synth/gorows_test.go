@@ -24,7 +24,8 @@ func buildGo(t *testing.T, flags ...string) (full, stripped *dwarfcfa.Object) {
 	testtool.Need(t, "gcc", "strip")
 	dir := t.TempDir()
 	paths := []string{filepath.Join(dir, "full"), filepath.Join(dir, "stripped")}
-	build := exec.Command("go", append(append([]string{"build", "-o", paths[0]}, flags...), "../../../dwarfcfa/testdata/cgo")...)
+	build := exec.Command("go", append(append([]string{"build", "-o", paths[0]}, flags...),
+		"../../../dwarfcfa/testdata/cgo")...)
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	out, err = exec.Command("strip", "-o", paths[1], paths[0]).CombinedOutput()
@@ -41,7 +42,8 @@ func buildGo(t *testing.T, flags ...string) (full, stripped *dwarfcfa.Object) {
 // one that is not stripped.
 func TestGoRows(t *testing.T) {
 	for name, flags := range map[string][]string{
-		"internal linker": {"-ldflags=-linkmode=internal"}, "gcc links": {"-ldflags=-linkmode=external"}, "pie": {"-buildmode=pie"},
+		"internal linker": {"-ldflags=-linkmode=internal"}, "gcc links": {"-ldflags=-linkmode=external"},
+		"pie": {"-buildmode=pie"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			full, stripped := buildGo(t, flags...)
@@ -56,7 +58,8 @@ func TestGoRows(t *testing.T) {
 					want += uint64(end - pc)
 					theirs := &table.Rows[r.Row]
 					if row != nil && !row.Outermost {
-						if assert.Equal(t, dwarfcfa.CFARule{Kind: dwarfcfa.CFARegOffset, Reg: uint16(row.CFA.Reg), Offset: int64(row.CFA.Offset)}, theirs.CFA, "%#x", pc) {
+						if assert.Equal(t, dwarfcfa.CFARule{Kind: dwarfcfa.CFARegOffset, Reg: uint16(row.CFA.Reg),
+							Offset: int64(row.CFA.Offset)}, theirs.CFA, "%#x", pc) {
 							same += uint64(end - pc)
 						}
 					}
@@ -86,7 +89,8 @@ func (r *Result) rowFrom(pc, limit dwarfcfa.Addr) (dwarfcfa.Addr, *Row) {
 	return min(limit, f.Ranges[k].End), &f.Ranges[k].Row
 }
 
-// TestGoEnd: the stacks of goroutines end in the function that Go puts there, also where .debug_frame takes it for one that is called.
+// TestGoEnd: the stacks of goroutines end in the function that Go puts there, also where .debug_frame takes it for one
+// that is called.
 func TestGoEnd(t *testing.T) {
 	full, _ := buildGo(t, "-ldflags=-linkmode=internal")
 	f, err := elffile.Open(full.File())
@@ -108,7 +112,8 @@ func TestGoEnd(t *testing.T) {
 	assert.Equal(t, dwarfcfa.RuleUndefined, row(dwarfcfa.BuildOptions{Made: made.Made("go")}).Regs[abi.RIP].Kind)
 }
 
-// TestGoFramePointers: where the analysis of code, which does not know Go's table, finds rbp saved, the rows find it there.
+// TestGoFramePointers: where the analysis of code, which does not know Go's table, finds rbp saved, the rows find it
+// there.
 func TestGoFramePointers(t *testing.T) {
 	_, stripped := buildGo(t, "-ldflags=-linkmode=internal")
 	made, err := Of(stripped, Options{Mode: Missing})

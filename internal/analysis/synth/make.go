@@ -114,7 +114,8 @@ func makeWith(img *codeflow.Image, described []codeflow.Function, program *goPro
 
 // functions returns the functions with FDEs that determine the state in code that no FDE covers, the functions that
 // begin in that code, and the PLTs.
-func functions(img *codeflow.Image, described []codeflow.Function, program *goProgram) (contributors, fresh []codeflow.Function, plts []span) {
+func functions(img *codeflow.Image, described []codeflow.Function, program *goProgram) (contributors,
+	fresh []codeflow.Function, plts []span) {
 	code, plts := gaps(img, sorted(described, program.quiet))
 	code = trimAll(img, code)
 	starts := newStartSet(img, code)

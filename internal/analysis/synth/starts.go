@@ -86,7 +86,8 @@ type startSet struct {
 }
 
 func newStartSet(img *codeflow.Image, gaps []span) *startSet {
-	s := &startSet{img: img, certain: map[uint64]bool{}, called: map[uint64]bool{}, taken: map[uint64]bool{}, refers: map[uint64]bool{}, gaps: gaps}
+	s := &startSet{img: img, certain: map[uint64]bool{}, called: map[uint64]bool{}, taken: map[uint64]bool{},
+		refers: map[uint64]bool{}, gaps: gaps}
 	img.Starts(func(a uint64) { s.certain[a] = true })
 	img.Labels(func(a uint64) { s.taken[a] = true })
 	img.Pointers(func(a uint64) { s.certain[a] = true })
@@ -230,7 +231,8 @@ func (s *startSet) cuts(g span) (cuts []uint64) {
 			continue
 		}
 		at += int(in.Len)
-		quiet = stops(in.Op) || quiet && codeflow.IsPadding(&in) || in.Op == x86.OpCALL && in.Args[0].Kind == x86.KRel && s.img.NeverReturns(in.Target(pc))
+		quiet = stops(in.Op) || quiet && codeflow.IsPadding(&in) || in.Op == x86.OpCALL && in.Args[0].Kind == x86.KRel &&
+			s.img.NeverReturns(in.Target(pc))
 		if (in.Op == x86.OpJMP || in.Op == x86.OpJCC) && in.Args[0].Kind == x86.KRel {
 			if t := in.Target(pc); t > g.lo && t < g.hi {
 				jumps = append(jumps, jump{pc, t})
@@ -257,7 +259,8 @@ func (s *startSet) dropLabels(cuts []uint64, jumps []jump) []uint64 {
 		lo, hi := min(j.from, j.to), max(j.from, j.to)
 		first := sort.Search(len(cuts), func(i int) bool { return cuts[i] > lo })
 		last := sort.Search(len(cuts), func(i int) bool { return cuts[i] > hi })
-		if _, start := slices.BinarySearch(cuts, j.to); start || slices.ContainsFunc(cuts[first:last], func(c uint64) bool { return s.certain[c] }) {
+		if _, start := slices.BinarySearch(cuts, j.to); start ||
+			slices.ContainsFunc(cuts[first:last], func(c uint64) bool { return s.certain[c] }) {
 			continue
 		}
 		for i := first; i < last; i++ {

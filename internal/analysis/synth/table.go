@@ -55,7 +55,8 @@ func Of(o *dwarfcfa.Object, opt Options) (*Result, error) {
 	return r, nil
 }
 
-// makeRest is Make, but where only rows that are missing are wanted, Go's table gives those of a Go program's functions.
+// makeRest is Make, but where only rows that are missing are wanted, Go's table gives those of a Go program's
+// functions.
 func makeRest(o *dwarfcfa.Object, img *codeflow.Image, described []codeflow.Function, opt Options) *Result {
 	var program *goProgram
 	if opt.Mode == Missing {
@@ -95,7 +96,8 @@ func (r *Result) keepWrong(described []codeflow.Function, wrong []dwarfcfa.Range
 	var answered []dwarfcfa.Range
 	for i := range r.Functions {
 		f := &r.Functions[i]
-		at, _ := slices.BinarySearchFunc(described, uint64(f.Start()), func(d codeflow.Function, pc uint64) int { return cmp.Compare(d.Hi, pc+1) })
+		at, _ := slices.BinarySearchFunc(described, uint64(f.Start()),
+			func(d codeflow.Function, pc uint64) int { return cmp.Compare(d.Hi, pc+1) })
 		if at == len(described) || uint64(f.End()) <= described[at].Lo { // of no FDE
 			kept = append(kept, *f)
 			continue
@@ -125,7 +127,8 @@ func joined(list []dwarfcfa.Range) []dwarfcfa.Range {
 
 // within cuts a function to the parts that lie in ranges.
 func (f *Function) within(ranges []dwarfcfa.Range) (parts []Function) {
-	first, _ := slices.BinarySearchFunc(ranges, f.Start()+1, func(r dwarfcfa.Range, pc dwarfcfa.Addr) int { return cmp.Compare(r.End, pc) })
+	first, _ := slices.BinarySearchFunc(ranges, f.Start()+1,
+		func(r dwarfcfa.Range, pc dwarfcfa.Addr) int { return cmp.Compare(r.End, pc) })
 	for _, cut := range ranges[first:] {
 		if cut.Start >= f.End() {
 			break

@@ -193,7 +193,8 @@ func (s *state) opcode() (int, error) {
 			return 0, ErrInvalid
 		}
 		return (base+int(in.Map))<<8 | int(c[3]), nil
-	// APX's REX2 is REX with the map, if it chooses none of the newer registers. In some rows of the maps it means something else.
+	// APX's REX2 is REX with the map, if it chooses none of the newer registers. In some rows of the maps it means
+	// something else.
 	case op == 0xd5:
 		if len(c) < 3 {
 			return 0, ErrTruncated

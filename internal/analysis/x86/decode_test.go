@@ -139,7 +139,8 @@ func TestDecode(t *testing.T) {
 		{"\xf3\x0f\xa6\xc8", "rep xsha1", regs(x86.RAX, x86.RCX, x86.RSI, x86.RDI),
 			regs(x86.RAX, x86.RCX, x86.RSI, x86.RDI), 0, false, true, 0, 0},
 		// APX, as LLVM 22 assembles it
-		{"\x62\xf4\x54\x18\xff\xf3", "push2 rbp,rbx", regs(x86.RBP, x86.RBX, x86.RSP), regs(x86.RSP), 0, false, false, 0, -16},
+		{"\x62\xf4\x54\x18\xff\xf3", "push2 rbp,rbx", regs(x86.RBP, x86.RBX, x86.RSP), regs(x86.RSP), 0, false, false, 0,
+			-16},
 		{"\x62\xd4\x84\x18\x8f\xc6", "pop2 r15,r14", regs(x86.RSP), regs(x86.RSP, x86.R15, x86.R14), 0, false, false, 0, 16},
 		{"\xd5\x08\x53", "push rbx", regs(x86.RBX, x86.RSP), regs(x86.RSP), 0, false, false, 0, -8},
 		{"\xd5\x81\xaf\xc6", "imul eax,r14d", regs(x86.RAX, x86.R14), regs(x86.RAX), 0, false, false, 0, 0},
@@ -166,7 +167,8 @@ func TestAPX(t *testing.T) {
 	var in x86.Inst
 	for name, code := range map[string]string{
 		"{nf} add rsp,8": "\x62\xf4\xfc\x0c\x83\xc4\x08", "add rsp,rsp,8": "\x62\xf4\xdc\x18\x83\xc4\x08",
-		"push r16": "\xd5\x10\x50", "mov [rsp],r16": "\xd5\x48\x89\x04\x24", "jmpabs": "\xd5\x00\xa1\x34\x12\x00\x00\x00\x00\x00\x00",
+		"push r16": "\xd5\x10\x50", "mov [rsp],r16": "\xd5\x48\x89\x04\x24",
+		"jmpabs":        "\xd5\x00\xa1\x34\x12\x00\x00\x00\x00\x00\x00",
 		"push2 r16,rbx": "\x62\xf4\x7c\x10\xff\xf3",
 	} {
 		assert.ErrorIs(t, x86.Decode([]byte(code), &in), x86.ErrInvalid, name)

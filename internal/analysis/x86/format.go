@@ -11,7 +11,8 @@ import (
 // By number, as encoded.
 var (
 	// The encoding's order, which differs from DWARF's.
-	names64   = [16]string{"rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"}
+	names64 = [16]string{"rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+		"r14", "r15"}
 	names32   = [8]string{"eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"}
 	names16   = [8]string{"ax", "cx", "dx", "bx", "sp", "bp", "si", "di"}
 	names8    = [8]string{"al", "cl", "dl", "bl", "spl", "bpl", "sil", "dil"}
@@ -60,7 +61,8 @@ func gprName(r, size uint8, high bool) string {
 }
 
 // Bytes to Intel's words. Larger memory, such as of fxsave, has no word.
-var sizeNames = map[uint16]string{1: "BYTE", 2: "WORD", 4: "DWORD", 8: "QWORD", 10: "TBYTE", 16: "XMMWORD", 32: "YMMWORD", 64: "ZMMWORD"}
+var sizeNames = map[uint16]string{1: "BYTE", 2: "WORD", 4: "DWORD", 8: "QWORD", 10: "TBYTE", 16: "XMMWORD",
+	32: "YMMWORD", 64: "ZMMWORD"}
 
 // Mnemonic returns the mnemonic with its condition and, where Intel's name depends on it, its size.
 func (in *Inst) Mnemonic() string {

@@ -2,8 +2,9 @@ package x86
 
 import "errors"
 
-// Op is a mnemonic in Intel's spelling. Conditional jumps, moves and sets are OpJCC, OpCMOVCC and OpSETCC with Inst.Cond.
-// Names that depend on the operand size are one Op: OpCBW also stands for cwde and cdqe, OpCWD for cdq and cqo.
+// Op is a mnemonic in Intel's spelling. Conditional jumps, moves and sets are OpJCC, OpCMOVCC and OpSETCC with
+// Inst.Cond. Names that depend on the operand size are one Op: OpCBW also stands for cwde and cdqe, OpCWD for cdq and
+// cqo.
 type Op uint16
 
 // Reg is a general register by the processor's number.

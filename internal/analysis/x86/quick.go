@@ -19,8 +19,8 @@ const (
 	quTwo          // 0f
 )
 
-// quickHow is how quick goes on after opcodes of one byte. What these do is in the general tables; of opcodes that several
-// instructions share, ModRM tells them apart.
+// quickHow is how quick goes on after opcodes of one byte. What these do is in the general tables; of opcodes that
+// several instructions share, ModRM tells them apart.
 var quickHow = [256]uint8{
 	0x01: quMR, 0x03: quRM, 0x09: quMR, 0x0b: quRM, 0x0f: quTwo, 0x21: quMR, 0x23: quRM, 0x29: quMR, 0x2b: quRM,
 	0x31: quMR, 0x33: quRM, 0x39: quMR, 0x3b: quRM,
@@ -34,8 +34,8 @@ var quickHow = [256]uint8{
 	0xc1: quMI8, 0xc3: quRet, 0xc6: quMI8, 0xc7: quMI32, 0xe8: quRel32, 0xe9: quRel32, 0xeb: quRel8,
 }
 
-// quick decodes the commonest instructions of compilers, nine of ten: general registers, memory and immediates, no prefix but REX. It does what
-// the general steps do, in a third of the time. If it returns false, *in is undefined.
+// quick decodes the commonest instructions of compilers, nine of ten: general registers, memory and immediates, no
+// prefix but REX. It does what the general steps do, in a third of the time. If it returns false, *in is undefined.
 func quick(code []byte, in *Inst) bool {
 	if len(code) < maxLen {
 		return false

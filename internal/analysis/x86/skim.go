@@ -13,8 +13,9 @@ type Outline struct {
 // Target returns the address of a relative operand of the instruction at pc.
 func (o *Outline) Target(pc uint64) uint64 { return pc + uint64(o.Len) + uint64(o.Dist) }
 
-// Skim is a short form of Decode, three times as fast on compilers' code, for passes over whole sections. It accepts and measures what Decode does, and
-// tells jumps (jmp, jcc), calls, returns (ret, retf, iret), lea, nop and traps (ud2, ud1, ud0, hlt, int3) apart from the rest.
+// Skim is a short form of Decode, three times as fast on compilers' code, for passes over whole sections. It accepts
+// and measures what Decode does, and tells jumps (jmp, jcc), calls, returns (ret, retf, iret), lea, nop and traps (ud2,
+// ud1, ud0, hlt, int3) apart from the rest.
 func Skim(code []byte, o *Outline) error {
 	if skim(code, o) {
 		return nil
@@ -59,7 +60,8 @@ const (
 	skRIP           // ModRM that says rip, and four relative bytes
 )
 
-// skim measures the common instructions: legacy encodings with no prefix but 66 and REX; false sends the rest to Decode.
+// skim measures the common instructions: legacy encodings with no prefix but 66 and REX; false sends the rest to
+// Decode.
 func skim(code []byte, o *Outline) bool {
 	if len(code) < maxLen {
 		return false
@@ -181,8 +183,8 @@ func skimTwo(b, next byte) (Op, uint8) {
 // hasIz reports whether an immediate of four bytes follows, of two with 66.
 func hasIz(how uint8) bool { return how == skIz || how == skMIz || how == skMov }
 
-// skimOperands returns the bytes of ModRM, SIB, displacement and immediate, at the beginning of code; -1 for what is left
-// to Decode.
+// skimOperands returns the bytes of ModRM, SIB, displacement and immediate, at the beginning of code; -1 for what is
+// left to Decode.
 func skimOperands(code []byte, how uint8) int {
 	n := 0
 	switch how {
@@ -261,15 +263,16 @@ func skimTables() (one, two [256]uint8) {
 	fill(&one, skJb, 0xeb)
 
 	fill(&two, skPlain, 0x0b)
-	fill(&two, skModRM, 0x10, 0x11, 0x1f, 0x28, 0x29, 0x2e, 0x2f, 0x54, 0x57, 0x6f, 0x7f, 0xaf, 0xb6, 0xb7, 0xbe, 0xbf, 0xef)
+	fill(&two, skModRM, 0x10, 0x11, 0x1f, 0x28, 0x29, 0x2e, 0x2f, 0x54, 0x57, 0x6f, 0x7f, 0xaf, 0xb6, 0xb7, 0xbe, 0xbf,
+		0xef)
 	span(&two, skModRM, 0x40, 0x4f)
 	span(&two, skJz, 0x80, 0x8f)
 	span(&two, skModRM, 0x90, 0x9f)
 	return one, two
 }
 
-// Zeros returns how many bytes of 0 code begins with, if they are several: the fill between functions, also in an odd number
-// that would take the first byte of an instruction with it.
+// Zeros returns how many bytes of 0 code begins with, if they are several: the fill between functions, also in an odd
+// number that would take the first byte of an instruction with it.
 func Zeros(code []byte) (n int) {
 	for n < len(code) && code[n] == 0 {
 		n++

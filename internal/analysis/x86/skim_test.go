@@ -22,7 +22,8 @@ func sameOutline(t *testing.T, code []byte) (n int) {
 	}
 	want := x86.Outline{Len: in.Len}
 	switch in.Op {
-	case x86.OpJMP, x86.OpJCC, x86.OpCALL, x86.OpLEA, x86.OpRET, x86.OpRETF, x86.OpIRET, x86.OpNOP, x86.OpUD2, x86.OpUD1, x86.OpUD0, x86.OpHLT, x86.OpINT3:
+	case x86.OpJMP, x86.OpJCC, x86.OpCALL, x86.OpLEA, x86.OpRET, x86.OpRETF, x86.OpIRET, x86.OpNOP, x86.OpUD2, x86.OpUD1,
+		x86.OpUD0, x86.OpHLT, x86.OpINT3:
 		want.Op = in.Op
 		if in.NArgs > 0 && in.Args[0].Kind == x86.KRel {
 			want.Rel, want.Dist = true, in.Imm

@@ -52,8 +52,8 @@ const (
 	size512              // fxsave
 )
 
-// form is one instruction form: which prefixes and ModRM bytes choose it, and what it does. pp, w, l, mod and reg are masks
-// of accepted values (mod: 1 register, 2 memory).
+// form is one instruction form: which prefixes and ModRM bytes choose it, and what it does. pp, w, l, mod and reg are
+// masks of accepted values (mod: 1 register, 2 memory).
 type form struct {
 	op              Op
 	pp, w, l, mod   uint8

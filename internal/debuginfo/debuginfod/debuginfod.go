@@ -79,8 +79,9 @@ const missFor = 10 * time.Minute
 // New returns a client configured by the environment, or nil if DEBUGINFOD_URLS names no
 // server. getenv is os.Getenv or like it.
 func New(getenv func(string) string) *Client {
-	c := &Client{URLs: strings.Fields(getenv("DEBUGINFOD_URLS")), Timeout: defaultTimeout, MaxTime: defaultMaxTime, MaxSize: defaultMaxSize,
-		calls: make(map[string]*call)}
+	c := &Client{URLs: strings.Fields(getenv("DEBUGINFOD_URLS")), Timeout: defaultTimeout, MaxTime: defaultMaxTime,
+		MaxSize: defaultMaxSize,
+		calls:   make(map[string]*call)}
 	c.Folder = folder(getenv)
 	if len(c.URLs) == 0 || c.Folder == "" {
 		return nil

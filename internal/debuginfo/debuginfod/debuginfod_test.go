@@ -35,7 +35,8 @@ func object(t *testing.T) (full, executable, debug string, buildID []byte) {
 	full, executable, debug = filepath.Join(dir, "full"), filepath.Join(dir, "stripped"), filepath.Join(dir, "x.debug")
 	src := filepath.Join(dir, "x.c")
 	require.NoError(t, os.WriteFile(src,
-		[]byte("static int hidden(int x) { return x + 1; }\nint main(int n, char **v) { return hidden(n) + (v == 0); }\n"), 0o666))
+		[]byte("static int hidden(int x) { return x + 1; }\nint main(int n, char **v) { return hidden(n) + (v == 0); }\n"),
+		0o666))
 	for _, args := range [][]string{
 		{"gcc", "-g", "-O0", "-Wl,--build-id=0x00112233445566778899aabbccddeeff00112233", src, "-o", full},
 		{"objcopy", "--only-keep-debug", full, debug}, {"strip", "-o", executable, full},
@@ -397,7 +398,8 @@ func TestCut(t *testing.T) {
 		t.Cleanup(server.Close)
 		client := New(env("DEBUGINFOD_URLS", server.URL, "DEBUGINFOD_CACHE_PATH", t.TempDir()))
 		_, err := client.Find(t.Context(), id, Executable)
-		assert.ErrorContains(t, err, fmt.Sprintf("cut short: %d bytes, and its section headers reach to %d", len(file)-1, len(file)))
+		assert.ErrorContains(t, err, fmt.Sprintf("cut short: %d bytes, and its section headers reach to %d", len(file)-1,
+			len(file)))
 		assert.Empty(t, filesBelow(t, client.Folder))
 	}
 }
@@ -431,7 +433,8 @@ func TestSecrets(t *testing.T) {
 	}
 	require.NoError(t, find(base+"/moved"))
 	require.Len(t, got, 2)
-	for _, url := range []string{base, "http://user:secret@127.0.0.1:0/", "http://user:secret@h:x/", "http://user:secret@[::1/"} {
+	for _, url := range []string{base, "http://user:secret@127.0.0.1:0/", "http://user:secret@h:x/",
+		"http://user:secret@[::1/"} {
 		err := find(url)
 		require.Error(t, err)
 		got = append(got, err.Error())
@@ -445,7 +448,10 @@ func TestSecrets(t *testing.T) {
 // TestStaySecure: https stays https.
 func TestStaySecure(t *testing.T) {
 	_, executable, _, id := object(t)
-	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, executable) }))
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		http.ServeFile(w, r, executable)
+	}))
 	t.Cleanup(plain.Close)
 	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, plain.URL, http.StatusFound)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// create makes a file without a name, where the file system can: open(2), O_TMPFILE. Nothing is left of it if the process is
-// ended.
+// create makes a file without a name, where the file system can: open(2), O_TMPFILE. Nothing is left of it if the
+// process is ended.
 func create(dir, prefix string) (*pending, error) {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -24,7 +24,8 @@ func (p *pending) keep(path string) error {
 		return os.Rename(p.Name(), path)
 	}
 	link := func() error {
-		return unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", p.Fd()), unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)
+		return unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", p.Fd()), unix.AT_FDCWD, path,
+			unix.AT_SYMLINK_FOLLOW)
 	}
 	err := link()
 	if errors.Is(err, unix.EEXIST) { // that no server had it is remembered

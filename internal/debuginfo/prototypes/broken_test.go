@@ -67,7 +67,8 @@ func TestMutations(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		most = max(most, after.TotalAlloc-before.TotalAlloc)
 	}
-	t.Logf("%d of %d mutations end in an error, the others say something else; at most %d KB allocated, %v", failed, *mutations, most>>10, slowest)
+	t.Logf("%d of %d mutations end in an error, the others say something else; at most %d KB allocated, %v", failed,
+		*mutations, most>>10, slowest)
 	assert.Less(t, most, uint64(64<<20))
 	assert.Greater(t, failed, *mutations/20)
 }

@@ -223,13 +223,14 @@ func (k *Kernel) Err() error {
 	return k.err
 }
 
-// Parameters returns the parameters of a function of a module, or of the kernel itself for "", in parentheses; "" where they
-// are not known.
+// Parameters returns the parameters of a function of a module, or of the kernel itself for "", in parentheses; "" where
+// they are not known.
 func (k *Kernel) Parameters(module, function string) string {
 	return k.Table(module).Parameters(function)
 }
 
-// Object returns a function that has the parameters of an object's functions, by name, from its BTF; nil where it has none.
+// Object returns a function that has the parameters of an object's functions, by name, from its BTF; nil where it has
+// none.
 func (k *Kernel) Object(r io.ReaderAt) (func(function string) string, error) {
 	t, err := OfFile(r)
 	if errors.Is(err, ErrNone) {

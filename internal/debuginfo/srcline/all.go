@@ -31,7 +31,8 @@ func (o *Object) Lines() iter.Seq[Line] {
 					if r.file == noFile || r.addr == next.addr {
 						continue
 					}
-					if !yield(Line{r.addr, next.addr, t.file(r.file), int(r.line)}) { // the next row begins at the same address, or the code ends
+					// the next row begins at the same address, or the code ends
+					if !yield(Line{r.addr, next.addr, t.file(r.file), int(r.line)}) {
 						return nil
 					}
 				}

@@ -41,7 +41,8 @@ func read(c *cursor, a attr, f format) value {
 		c.cstr()
 	case formIndirect:
 		inner := attr{name: a.name, form: uint16(c.uleb())}
-		if inner.form == formIndirect || inner.form == formImplicitConst { // an indirect form cannot lead to another one, nor to a value of the declaration
+		// an indirect form cannot lead to another one, nor to a value of the declaration
+		if inner.form == formIndirect || inner.form == formImplicitConst {
 			c.bad = true
 			return v
 		}
@@ -56,7 +57,8 @@ func read(c *cursor, a attr, f format) value {
 // skipForm skips a value of a form without fixed size.
 func skipForm(c *cursor, form uint16, f format) {
 	switch form {
-	case formUdata, formSdata, formRefUdata, formStrx, formAddrx, formRnglistx, formLoclistx, formGNUAddrIndex, formGNUStrIndex:
+	case formUdata, formSdata, formRefUdata, formStrx, formAddrx, formRnglistx, formLoclistx, formGNUAddrIndex,
+		formGNUStrIndex:
 		// LEB128 ends with a byte below 128.
 		for c.u8() >= 0x80 {
 		}

@@ -51,7 +51,8 @@ func (s *sections) buildIndex() (idx index, skeletons map[*unit]top, first error
 		for _, sp := range spans {
 			idx = append(idx, part{span: sp, unit: u})
 		}
-		if len(spans) == 0 && t.ranges.form == 0 && t.high.form == 0 { // an empty list of ranges is an answer, no ranges is none
+		// an empty list of ranges is an answer, no ranges is none
+		if len(spans) == 0 && t.ranges.form == 0 && t.high.form == 0 {
 			orphans = append(orphans, u)
 		}
 	}

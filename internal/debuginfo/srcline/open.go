@@ -187,7 +187,8 @@ func openELF(path string) (*os.File, *elf.File, error) {
 	return file, f, nil
 }
 
-// supplement reads .debug_sup: DWARF 5, 7.3.6. Both files have it, with the same checksum; the supplementary one names no file.
+// supplement reads .debug_sup: DWARF 5, 7.3.6. Both files have it, with the same checksum; the supplementary one names
+// no file.
 func supplement(f *elf.File) (name string, checksum []byte) {
 	s := f.Section(".debug_sup")
 	if s == nil || s.Type == elf.SHT_NOBITS {

@@ -343,7 +343,8 @@ func TestQuick(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := range 8 {
 		name := fmt.Sprintf("f%d.c", i)
-		text := fmt.Sprintf("static int twice(int x) { return 2 * x; }\nint f%d(int x) {\n\treturn twice(x * x) + %d;\n}\n", i, i)
+		text := fmt.Sprintf("static int twice(int x) { return 2 * x; }\nint f%d(int x) {\n\treturn twice(x * x) + %d;\n}\n",
+			i, i)
 		for k := range 600 {
 			text += fmt.Sprintf("struct s%x { int m%x; };\nstruct s%[1]x v%d_%d;\n", random.Uint64(), random.Uint64(),
 				i, k)

@@ -254,6 +254,7 @@ func (u *unit) ready() {
 // take sets what values of other entries depend on. Low comes last, as it may be an index of an
 // address.
 func (u *unit) take(t top) {
-	u.root.addrBase, u.root.strOffsetsBase, u.root.rnglistsBase, u.root.language = t.addrBase, t.strBase.u, t.rngBase.u, t.language
+	u.root.addrBase, u.root.strOffsetsBase, u.root.rnglistsBase, u.root.language = t.addrBase, t.strBase.u, t.rngBase.u,
+		t.language
 	u.root.low, _ = u.address(t.low)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/ianlancetaylor/demangle"
 )
 
-// Limits of names, in bytes. A few bytes of C++ substitutions or Rust back references double a demangled name, and package
-// demangle takes time with the square of a name's nesting.
+// Limits of names, in bytes. A few bytes of C++ substitutions or Rust back references double a demangled name, and
+// package demangle takes time with the square of a name's nesting.
 const (
 	longestPower   = 16                // as package demangle wants the limit: a power of two
 	longestName    = 1 << longestPower // longer names are cut
@@ -34,8 +34,8 @@ func Cut(name string) string {
 
 // Demangle turns the mangled name of a C++, Rust, D or OCaml function into the one in
 // the source, without parameters, as perf prints it; other names are returned
-// unchanged. The name of a linkage table's entry keeps its @plt. Mangled names above 8 KiB, and names with many expansions of
-// packs, are not demangled. The result is as short as Cut makes it.
+// unchanged. The name of a linkage table's entry keeps its @plt. Mangled names above 8 KiB, and names with many
+// expansions of packs, are not demangled. The result is as short as Cut makes it.
 func Demangle(name string) string {
 	mangled, entry := strings.CutSuffix(name, pltMark)
 	plain, ok := demangleOCaml(mangled)
@@ -51,8 +51,9 @@ func Demangle(name string) string {
 	return Cut(plain)
 }
 
-// keepUnderscores doubles the underscore at the beginning of an identifier in a name of Rust's older mangling: package demangle
-// takes one for a separator, and __rust_begin_short_backtrace, which is in all stacks of Rust programs, would lose it.
+// keepUnderscores doubles the underscore at the beginning of an identifier in a name of Rust's older mangling: package
+// demangle takes one for a separator, and __rust_begin_short_backtrace, which is in all stacks of Rust programs, would
+// lose it.
 func keepUnderscores(mangled string) string {
 	const start, hash = "_ZN", "17h"
 	const hashed = len(hash) + 16 // and its digits
@@ -61,7 +62,8 @@ func keepUnderscores(mangled string) string {
 		body, end = mangled[:at+1], mangled[at+1:]
 	}
 	body, isNested := strings.CutPrefix(body, start)
-	if len(body) <= hashed || !isNested || !strings.HasSuffix(body, "E") || !strings.HasPrefix(body[len(body)-1-hashed:], hash) {
+	if len(body) <= hashed || !isNested || !strings.HasSuffix(body, "E") ||
+		!strings.HasPrefix(body[len(body)-1-hashed:], hash) {
 		return mangled
 	}
 	var out strings.Builder
@@ -85,9 +87,9 @@ func keepUnderscores(mangled string) string {
 	return out.String() + body + end
 }
 
-// affordable reports whether package demangle takes less than a second for a name, about. It expands template parameter packs (Dp, sp)
-// before it looks at the length of the result, in time that grows with the square of their number times the name's length. Letters of
-// identifiers count, too: to tell them from packs, the name has to be parsed.
+// affordable reports whether package demangle takes less than a second for a name, about. It expands template parameter
+// packs (Dp, sp) before it looks at the length of the result, in time that grows with the square of their number times
+// the name's length. Letters of identifiers count, too: to tell them from packs, the name has to be parsed.
 func affordable(mangled string) bool {
 	expansions := strings.Count(mangled, "Dp") + strings.Count(mangled, "sp")
 	return len(mangled) <= longestMangled && expansions*len(mangled) <= mostExpansion
@@ -99,8 +101,8 @@ func filter(name string, option demangle.Option) string {
 }
 
 // DemangleParameters returns the parameters in the mangled name of a C++ function, in
-// parentheses, with what follows them: (int) const. It returns "" for other names, for entries of linkage tables, and for
-// those that Demangle does not demangle or cuts.
+// parentheses, with what follows them: (int) const. It returns "" for other names, for entries of linkage tables, and
+// for those that Demangle does not demangle or cuts.
 func DemangleParameters(name string) string {
 	if !strings.HasPrefix(name, "_Z") || strings.HasSuffix(name, pltMark) || !affordable(name) {
 		return ""

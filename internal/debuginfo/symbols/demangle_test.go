@@ -30,17 +30,18 @@ func TestDemangle(t *testing.T) {
 		"_ZN3std3sys9backtrace28__rust_begin_short_backtrace17hb1eb796a26225ec9E": "std::sys::backtrace::__rust_begin_short_backtrace",
 		"_ZN1a2_b1_17h0123456789abcdefE.llvm.12":                                  "a::_b::_",
 		"_ZN12_$LT$a$GT$_b1c17h0123456789abcdefE":                                 "<a>_b::c",
-		"_ZN1a9_b17h0123456789abcdefE":                                            "_ZN1a9_b17h0123456789abcdefE", // 9 bytes end in the hash
-		"camlStdlib__List__map_233":                                               "Stdlib.List.map_233",
-		"camlStdlib__List.map_233":                                                "Stdlib.List.map_233",
-		"camlMain__fun_$5b$2fx$2eml$3a1$5d_1":                                     "Main.fun_[/x.ml:1]_1",
-		"camlFoo__bar$27_9":                                                       "Foo.bar'_9",
-		"camlA$2b$2b_12":                                                          "A++_12",
-		"camlFoo__bar$":                                                           "Foo.bar$",
-		"camlFoo__bar$zz":                                                         "Foo.bar$zz",
-		"caml_main":                                                               "caml_main",
-		"camlx":                                                                   "camlx",
-		"caml":                                                                    "caml",
+		// 9 bytes end in the hash
+		"_ZN1a9_b17h0123456789abcdefE":        "_ZN1a9_b17h0123456789abcdefE",
+		"camlStdlib__List__map_233":           "Stdlib.List.map_233",
+		"camlStdlib__List.map_233":            "Stdlib.List.map_233",
+		"camlMain__fun_$5b$2fx$2eml$3a1$5d_1": "Main.fun_[/x.ml:1]_1",
+		"camlFoo__bar$27_9":                   "Foo.bar'_9",
+		"camlA$2b$2b_12":                      "A++_12",
+		"camlFoo__bar$":                       "Foo.bar$",
+		"camlFoo__bar$zz":                     "Foo.bar$zz",
+		"caml_main":                           "caml_main",
+		"camlx":                               "camlx",
+		"caml":                                "caml",
 	} {
 		assert.Equal(t, want, Demangle(name), name)
 	}

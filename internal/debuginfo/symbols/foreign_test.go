@@ -152,7 +152,8 @@ func TestPerfMapLarge(t *testing.T) {
 	out := bufio.NewWriter(f)
 	n, size := 0, 0
 	for ; size < 100_000_000; n++ {
-		written, err := fmt.Fprintf(out, "%x 10 Lcom/example/package/Class%08d;::method\n", int64(0x7f0000000000)+16*int64(n), n)
+		written, err := fmt.Fprintf(out, "%x 10 Lcom/example/package/Class%08d;::method\n", int64(0x7f0000000000)+16*int64(n),
+			n)
 		require.NoError(t, err)
 		size += written
 	}

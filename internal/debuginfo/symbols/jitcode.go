@@ -40,8 +40,8 @@ func jitStart(r io.ReaderAt) (int64, error) {
 	return at, nil
 }
 
-// eachJITRecord calls f for the records from at on, and returns the offset of the first that is not there to its end. An error of
-// f ends the walk; the offset is then the next record's.
+// eachJITRecord calls f for the records from at on, and returns the offset of the first that is not there to its end.
+// An error of f ends the walk; the offset is then the next record's.
 func eachJITRecord(r io.ReaderAt, at, size int64, f func(*jitRecord) error) (int64, error) {
 	// A record's head and a name of usual length; the code is skipped.
 	buf := make([]byte, 1024)
@@ -98,7 +98,8 @@ func (c *JITCode) RowsSize() int { return c.rows.size }
 // errOpenFiles says that OpenFiles has no room.
 var errOpenFiles = errors.New("too many jitdump files")
 
-// OpenJITFile opens a jitdump file, which must belong to root or to the user, as for JITDump. open bounds the files; it may be nil.
+// OpenJITFile opens a jitdump file, which must belong to root or to the user, as for JITDump. open bounds the files; it
+// may be nil.
 func OpenJITFile(w Written, open *OpenFiles) (*JITFile, error) {
 	if !open.take() {
 		return nil, fmt.Errorf("%s: %w", w.Name, errOpenFiles)

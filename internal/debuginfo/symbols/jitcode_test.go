@@ -13,7 +13,8 @@ import (
 
 // unwind adds unwind information for the next code: rows, and an index of some bytes.
 func (d dump) unwind(rows string, index int) dump {
-	return d.record(jitCodeUnwind, append(append(words(uint64(len(rows)+index), uint64(index), 0), rows...), make([]byte, index)...))
+	return d.record(jitCodeUnwind, append(append(words(uint64(len(rows)+index), uint64(index), 0), rows...),
+		make([]byte, index)...))
 }
 
 // codeOf writes parts of a file one after the other and returns the code after each.
@@ -35,7 +36,8 @@ func codeOf(t *testing.T, parts ...dump) (f *JITFile, list []JITCode) {
 	return f, list
 }
 
-// TestJITCode: code is found with its rows while the file grows, also in the middle of a record, and later code replaces earlier.
+// TestJITCode: code is found with its rows while the file grows, also in the middle of a record, and later code
+// replaces earlier.
 func TestJITCode(t *testing.T) {
 	d := dump(nil).unwind("first", 20).load(1, 0x1000, 0x100, "f").load(2, 0x2000, 0x10, "bare")
 	d = d.unwind("lost", 0).unwind("second", 4).record(3, nil).load(3, 0x3000, 0x20, "g")
@@ -75,8 +77,9 @@ func TestJITCodeHostile(t *testing.T) {
 		assert.Zero(t, list[0].RowsSize(), name)
 	}
 	for name, d := range map[string]dump{
-		"huge code": code(0x1000, huge), "wraps": code(huge-3, 8), "none": code(0x1000, 0), "larger than record": code(0x1000, 100),
-		"a record of 4 GB": {4, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0},
+		"huge code": code(0x1000, huge), "wraps": code(huge-3, 8), "none": code(0x1000, 0),
+		"larger than record": code(0x1000, 100),
+		"a record of 4 GB":   {4, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0},
 	} {
 		_, list := codeOf(t, d)
 		assert.Empty(t, list, name)
@@ -89,7 +92,8 @@ func TestJITCodeHostile(t *testing.T) {
 	assert.Len(t, list, 100)
 	f, list := codeOf(t, code(0x1000, 8))
 	bad := binary.LittleEndian.AppendUint64(nil, 1<<32) // a record of one byte
-	require.NoError(t, os.WriteFile(f.file.Name(), append(newDump(), append(code(0x1000, 8), append(bad, bad...)...)...), 0o600))
+	require.NoError(t, os.WriteFile(f.file.Name(), append(newDump(), append(code(0x1000, 8), append(bad, bad...)...)...),
+		0o600))
 	_, err := f.Update(list, 100)
 	assert.ErrorIs(t, err, errJITRecord)
 }

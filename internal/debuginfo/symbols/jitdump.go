@@ -83,7 +83,8 @@ func readJITDump(r io.ReaderAt, size int64, taken *account) (list []Symbol, err 
 		body := rec.body
 		switch {
 		case rec.id == jitCodeLoad && len(body) > jitLoadSize:
-			name, err := jitName(r, rec.offset+jitPrefixSize+jitLoadSize, rec.length-jitPrefixSize-jitLoadSize, body[jitLoadSize:])
+			name, err := jitName(r, rec.offset+jitPrefixSize+jitLoadSize, rec.length-jitPrefixSize-jitLoadSize,
+				body[jitLoadSize:])
 			if err != nil {
 				return err
 			}

@@ -157,7 +157,10 @@ func (k *Kernel) sort() error {
 	if !some {
 		return ErrHidden
 	}
-	slices.SortFunc(k.lines, func(a, b kernelLine) int { return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(b.offset, a.offset)) })
+	slices.SortFunc(k.lines, func(a, b kernelLine) int {
+		return cmp.Or(cmp.Compare(a.addr, b.addr),
+			cmp.Compare(b.offset, a.offset))
+	})
 	k.lines = slices.CompactFunc(k.lines, func(a, b kernelLine) bool { return a.addr == b.addr })
 	k.last = k.lines[len(k.lines)-1].addr
 	return nil
@@ -291,8 +294,8 @@ func KallsymsAddress(path, name string) (uint64, error) {
 	return 0, fmt.Errorf("%s: no symbol %s", path, name)
 }
 
-// readText reads a file of symbols into memory that only Kernel.Close frees, and not into the heap, of whose size it would be a
-// large part. /proc/kallsyms has no size, and 5 to 15 MB.
+// readText reads a file of symbols into memory that only Kernel.Close frees, and not into the heap, of whose size it
+// would be a large part. /proc/kallsyms has no size, and 5 to 15 MB.
 func readText(f *os.File) (text string, kept []byte, err error) {
 	const usual = 16 << 20 // what is not used of this costs nothing
 	if kept, err = pages.Reserve(usual); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/ehasm/ehasm/internal/files/output"
 )
 
-// KernelCopy is a copy of the part of /proc/kallsyms that stays as it is until the next boot: the kernel's own symbols. The
-// kernel takes 45 ms to print the whole, a copy is read in 2 ms.
+// KernelCopy is a copy of the part of /proc/kallsyms that stays as it is until the next boot: the kernel's own symbols.
+// The kernel takes 45 ms to print the whole, a copy is read in 2 ms.
 type KernelCopy struct {
 	Path string // only its owner may read it, as kernel addresses are secret; empty: there is none
 	Boot string // /proc/sys/kernel/random/boot_id
@@ -22,8 +22,8 @@ type KernelCopy struct {
 // kernelCopyHead begins a copy. The boot id follows.
 const kernelCopyHead = "boot_id "
 
-// Kallsyms returns the symbols of the running kernel, from the copy if it is of this boot and no other user can have written
-// it, else from path, and makes the copy then. Symbols of modules are always from path, which is read
+// Kallsyms returns the symbols of the running kernel, from the copy if it is of this boot and no other user can have
+// written it, else from path, and makes the copy then. Symbols of modules are always from path, which is read
 // once an address is none of the kernel's own.
 func (c KernelCopy) Kallsyms(path string) (*Kernel, error) {
 	if k, err := c.read(); err == nil {

@@ -25,7 +25,8 @@ func Lookup(f *elf.File, name string) (list []elf.Symbol, err error) {
 		func(s string) bool { return strings.Contains(s, last) && Demangle(s) == name },
 	} {
 		for _, s := range all {
-			function := elf.ST_TYPE(s.Info) == elf.STT_FUNC || elf.ST_TYPE(s.Info) == elf.STT_GNU_IFUNC || elf.ST_TYPE(s.Info) == elf.STT_NOTYPE
+			function := elf.ST_TYPE(s.Info) == elf.STT_FUNC || elf.ST_TYPE(s.Info) == elf.STT_GNU_IFUNC ||
+				elf.ST_TYPE(s.Info) == elf.STT_NOTYPE
 			if function && s.Section != elf.SHN_UNDEF && is(s.Name) && !(s.HasVersion && s.VersionIndex.IsHidden()) {
 				list = append(list, s)
 			}

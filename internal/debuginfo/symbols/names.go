@@ -40,7 +40,8 @@ func namesIn(table *elf.Section, r io.ReaderAt, open *OpenFiles) *fileNames {
 	if !open.take() {
 		return nil
 	}
-	n := &fileNames{file: file, info: info, offset: int64(table.Offset), size: int64(table.Size), known: make(map[uint32]string)}
+	n := &fileNames{file: file, info: info, offset: int64(table.Offset), size: int64(table.Size),
+		known: make(map[uint32]string)}
 	runtime.AddCleanup(n, (*OpenFiles).give, open)
 	return n
 }
@@ -106,9 +107,9 @@ func (n *fileNames) read(off int64) string {
 	return string(b)
 }
 
-// memoryNames returns the names of symbols, by their numbers. It copies them, as they may be a small part of what a file has,
-// into memory without gaps, unless they are longer than usual: those of a hostile file may all be parts of one long
-// string.
+// memoryNames returns the names of symbols, by their numbers. It copies them, as they may be a small part of what a
+// file has, into memory without gaps, unless they are longer than usual: those of a hostile file may all be parts of
+// one long string.
 func memoryNames(list []*Symbol) []string {
 	const usual = 16 << 20 // bytes of all names
 	total := 0

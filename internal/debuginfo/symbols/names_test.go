@@ -69,7 +69,8 @@ func TestNamesOfAnyLength(t *testing.T) {
 	}
 	strtab = strtab[:len(strtab)-1] // the last name ends with the table
 	image := elfWith([]section{
-		{name: ".text", Section64: elf.Section64{Type: uint32(elf.SHT_PROGBITS), Flags: 6, Addr: text}, data: make([]byte, 4096)},
+		{name: ".text", Section64: elf.Section64{Type: uint32(elf.SHT_PROGBITS), Flags: 6, Addr: text},
+			data: make([]byte, 4096)},
 		{name: ".strtab", Section64: elf.Section64{Type: uint32(elf.SHT_STRTAB)}, data: strtab},
 		{name: ".symtab", Section64: elf.Section64{Type: uint32(elf.SHT_SYMTAB), Link: 2, Entsize: symSize}, data: syms},
 	})

@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// stringTable is a string table. Any number of symbols may begin anywhere in one string of a hostile file, so neither the
-// time nor the memory of get grows with the string.
+// stringTable is a string table. Any number of symbols may begin anywhere in one string of a hostile file, so neither
+// the time nor the memory of get grows with the string.
 type stringTable struct {
 	text string
 	ends []int // of the string that holds the first byte of each block

@@ -41,11 +41,13 @@ func TestLongNames(t *testing.T) {
 		plt = append(plt, append(jmp, make([]byte, 10)...)...)
 	}
 	image := elfWith([]section{
-		{name: ".text", Section64: elf.Section64{Type: uint32(elf.SHT_PROGBITS), Flags: 6, Addr: text}, data: make([]byte, 4096)},
+		{name: ".text", Section64: elf.Section64{Type: uint32(elf.SHT_PROGBITS), Flags: 6, Addr: text},
+			data: make([]byte, 4096)},
 		{name: ".strtab", Section64: elf.Section64{Type: uint32(elf.SHT_STRTAB)}, data: bytes.Repeat([]byte("_"), 1<<20)},
 		{name: ".symtab", Section64: elf.Section64{Type: uint32(elf.SHT_SYMTAB), Link: 2, Entsize: symSize}, data: syms},
 		{name: ".dynsym", Section64: elf.Section64{Type: uint32(elf.SHT_DYNSYM), Link: 2, Entsize: symSize}, data: syms},
-		{name: ".rela.plt", Section64: elf.Section64{Type: uint32(elf.SHT_RELA), Flags: 2, Link: 4, Entsize: 24}, data: relocs},
+		{name: ".rela.plt", Section64: elf.Section64{Type: uint32(elf.SHT_RELA), Flags: 2, Link: 4, Entsize: 24},
+			data: relocs},
 		{name: ".plt", Section64: elf.Section64{Type: uint32(elf.SHT_PROGBITS), Flags: 6, Addr: 0x80000}, data: plt},
 	})
 	var before, after runtime.MemStats
@@ -67,16 +69,19 @@ type section struct {
 	data []byte
 }
 
-// elfWith returns an ELF file of sections, the first of which has number 1. Those in memory without an address are at their offset.
+// elfWith returns an ELF file of sections, the first of which has number 1. Those in memory without an address are at
+// their offset.
 func elfWith(list []section) []byte {
-	list = append([]section{{}}, append(list, section{name: ".shstrtab", Section64: elf.Section64{Type: uint32(elf.SHT_STRTAB)}})...)
+	list = append([]section{{}}, append(list,
+		section{name: ".shstrtab", Section64: elf.Section64{Type: uint32(elf.SHT_STRTAB)}})...)
 	names := &list[len(list)-1].data
 	for i := range list {
 		list[i].Name = uint32(len(*names))
 		*names = append(append(*names, list[i].name...), 0)
 	}
-	h := elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1, Ehsize: 64, Phentsize: 56, Shentsize: 64,
-		Shnum: uint16(len(list)), Shstrndx: uint16(len(list) - 1)}
+	h := elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1, Ehsize: 64, Phentsize: 56,
+		Shentsize: 64,
+		Shnum:     uint16(len(list)), Shstrndx: uint16(len(list) - 1)}
 	copy(h.Ident[:], "\x7fELF\x02\x01\x01")
 	var data, headers []byte
 	for _, s := range list {
@@ -89,7 +94,8 @@ func elfWith(list []section) []byte {
 	}
 	h.Shoff = uint64(64 + len(data))
 	h.Phoff, h.Phnum = h.Shoff+uint64(len(headers)), 1
-	headers, _ = binary.Append(headers, binary.LittleEndian, elf.Prog64{Type: uint32(elf.PT_LOAD), Filesz: h.Shoff, Memsz: h.Shoff})
+	headers, _ = binary.Append(headers, binary.LittleEndian, elf.Prog64{Type: uint32(elf.PT_LOAD), Filesz: h.Shoff,
+		Memsz: h.Shoff})
 	image, _ := binary.Append(nil, binary.LittleEndian, h)
 	return append(append(image, data...), headers...)
 }

@@ -144,7 +144,8 @@ func TestText(t *testing.T) {
 	_, err = Kallsyms(write("0000000000000000 T _text\n"))
 	assert.ErrorIs(t, err, ErrHidden)
 
-	table, err := PerfMap(Written{Path: write("7f0000001000 20 LazyCompile:~f file.js:1\nnonsense\n0x7f0000002000 0x10 g\n"), PID: 1},
+	table, err := PerfMap(Written{Path: write(
+		"7f0000001000 20 LazyCompile:~f file.js:1\nnonsense\n0x7f0000002000 0x10 g\n"), PID: 1},
 		plenty())
 	require.NoError(t, err)
 	assert.Equal(t, []string{"LazyCompile:~f file.js:1", "-", "g"},

@@ -36,8 +36,8 @@ func PerfMap(w Written, budget *Budget) (*Table, error) {
 	return newTable(list, nil), nil
 }
 
-// parsePerfMap returns the symbols of a text, at most the given number. Of lines of more than longestLine bytes the rest
-// is left out.
+// parsePerfMap returns the symbols of a text, at most the given number. Of lines of more than longestLine bytes the
+// rest is left out.
 func parsePerfMap(r io.Reader, most int, budget *Budget) (list []Symbol, err error) {
 	const longestLine = 2 * longestName
 	in := bufio.NewReaderSize(r, longestLine)

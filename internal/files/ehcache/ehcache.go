@@ -85,7 +85,8 @@ func (f *Folder) Files(now time.Time) ([]File, error) {
 // fileOf describes an entry of a subfolder. ok is false if the file is not the cache's, or does not exist any more.
 func fileOf(folder string, e fs.DirEntry, now time.Time) (file File, ok bool) {
 	temporary := output.IsTemporary(e.Name())
-	if !e.Type().IsRegular() || !temporary && !strings.HasSuffix(e.Name(), abi.Suffix) && !strings.HasSuffix(e.Name(), abi.TablesSuffix) {
+	if !e.Type().IsRegular() || !temporary && !strings.HasSuffix(e.Name(), abi.Suffix) &&
+		!strings.HasSuffix(e.Name(), abi.TablesSuffix) {
 		return File{}, false
 	}
 	info, err := e.Info()
@@ -102,8 +103,8 @@ type Limits struct {
 	Only   map[string]bool // names of files that may stay; nil: all
 }
 
-// Beyond returns the files to remove: leftovers, files unused for too long, and those not in Only. Of the rest it adds the least recently
-// used files until the limit of bytes holds. files is the result of Folder.Files.
+// Beyond returns the files to remove: leftovers, files unused for too long, and those not in Only. Of the rest it adds
+// the least recently used files until the limit of bytes holds. files is the result of Folder.Files.
 func (l Limits) Beyond(files []File, now time.Time) []File {
 	var total int64
 	for _, f := range files {
@@ -111,7 +112,8 @@ func (l Limits) Beyond(files []File, now time.Time) []File {
 	}
 	var remove []File
 	for _, f := range files {
-		if f.Stale || l.Only != nil && !l.Only[f.Name] || l.Unused > 0 && now.Sub(f.Used) > l.Unused || l.Bytes > 0 && total > l.Bytes {
+		if f.Stale || l.Only != nil && !l.Only[f.Name] || l.Unused > 0 && now.Sub(f.Used) > l.Unused || l.Bytes > 0 &&
+			total > l.Bytes {
 			remove = append(remove, f)
 			total -= f.Size
 		}
@@ -119,8 +121,8 @@ func (l Limits) Beyond(files []File, now time.Time) []File {
 	return remove
 }
 
-// Remove removes files, and then subfolders that are empty. Programs that have a file mapped keep it. Remove returns the
-// files removed; the error counts those that it could not remove, and has the reason of the first.
+// Remove removes files, and then subfolders that are empty. Programs that have a file mapped keep it. Remove returns
+// the files removed; the error counts those that it could not remove, and has the reason of the first.
 func (f *Folder) Remove(files []File) (removed []File, err error) {
 	failed := 0
 	for _, file := range files {

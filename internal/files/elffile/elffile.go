@@ -41,7 +41,8 @@ func Open(r io.ReaderAt) (f *elf.File, err error) {
 		}
 	}
 	if raw := union(taken); claimed > Warranted(raw) { // sections may overlap: their common bytes count once
-		return nil, fmt.Errorf("%d bytes of compressed sections are said to hold %d, more than %d for each and %d", raw, claimed, mostOfEach, free)
+		return nil, fmt.Errorf("%d bytes of compressed sections are said to hold %d, more than %d for each and %d", raw,
+			claimed, mostOfEach, free)
 	}
 	return f, nil
 }

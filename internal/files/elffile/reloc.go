@@ -70,7 +70,8 @@ type table struct {
 
 const dtRELR = elf.DynTag(36) // gABI, "Relative relocation table"; DT_RELRSZ is 35
 
-// find returns the tables that the dynamic section names, or those of a static object, which its own start-up code applies.
+// find returns the tables that the dynamic section names, or those of a static object, which its own start-up code
+// applies.
 func find(f *elf.File) ([]table, error) {
 	tags, err := Dynamic(f)
 	if err != nil {
@@ -110,7 +111,8 @@ func (t table) each(f *elf.File, yield func(Reloc, error) bool) bool {
 		}
 		return t.rela(b, yield)
 	}
-	return yield(Reloc{}, fmt.Errorf("a table of relocations, %#x bytes at %#x, which the file does not hold", t.size, t.addr))
+	return yield(Reloc{}, fmt.Errorf("a table of relocations, %#x bytes at %#x, which the file does not hold", t.size,
+		t.addr))
 }
 
 // rela reads a table of DT_RELA or DT_REL.

@@ -7,7 +7,8 @@ import (
 )
 
 // launchers run the command that their arguments name.
-var launchers = []string{"catchsegv", "chrt", "env", "heaptrack", "ionice", "nice", "nohup", "numactl", "setarch", "setsid",
+var launchers = []string{"catchsegv", "chrt", "env", "heaptrack", "ionice", "nice", "nohup", "numactl", "setarch",
+	"setsid",
 	"stdbuf", "taskset", "time", "timeout", "valgrind", "xargs"}
 
 // Launched returns the programs that the command at path starts, and the libraries that it
@@ -58,7 +59,8 @@ func quoteGlob(path string) string {
 // AddressSanitizer, GCC's or clang's.
 func IsAddressSanitizer(name string) bool {
 	name = filepath.Base(name)
-	return strings.HasPrefix(name, "libasan.so") || strings.HasPrefix(name, "libclang_rt.asan") && strings.Contains(name, ".so")
+	return strings.HasPrefix(name, "libasan.so") || strings.HasPrefix(name, "libclang_rt.asan") &&
+		strings.Contains(name, ".so")
 }
 
 // AddressSanitizer returns the name under which the program at path is linked with the

@@ -255,7 +255,8 @@ func (r *resolver) inCache(l *Loader, name string) (string, *objectFile) {
 	return "", nil
 }
 
-// readSmall reads a file of the loader's. With 'build --root', whoever made the image chose it: it may be a FIFO or a device.
+// readSmall reads a file of the loader's. With 'build --root', whoever made the image chose it: it may be a FIFO or a
+// device.
 func readSmall(path string) ([]byte, error) {
 	const most = 16 << 20 // ten times the cache of a system with 10,000 libraries
 	f, err := openRegular(path)

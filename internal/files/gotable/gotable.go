@@ -31,8 +31,8 @@ type Function struct {
 	depths uint32 // offset in Table.deltas
 }
 
-// Table holds the functions of a file. It reads each description from the file on demand, so the file must stay open. All
-// methods but Functions are safe for concurrent use.
+// Table holds the functions of a file. It reads each description from the file on demand, so the file must stay open.
+// All methods but Functions are safe for concurrent use.
 type Table struct {
 	text    uint64 // the address that the functions' offsets count from
 	file    *elf.Section
@@ -92,7 +92,8 @@ func Open(f *elf.File) (*Table, error) {
 	t := &Table{file: s, size: s.Size}
 	b := t.bytes(0, headerSize)
 	le := binary.LittleEndian
-	if s.Flags&elf.SHF_COMPRESSED != 0 || len(b) < headerSize || !bytes.Equal(b[4:8], []byte{0, 0, 1, 8}) { // instructions of any length, words of 8 bytes
+	// instructions of any length, words of 8 bytes
+	if s.Flags&elf.SHF_COMPRESSED != 0 || len(b) < headerSize || !bytes.Equal(b[4:8], []byte{0, 0, 1, 8}) {
 		return nil, fmt.Errorf("%w of a known form", ErrNone)
 	}
 	switch le.Uint32(b) {
@@ -140,7 +141,8 @@ func textStart(f *elf.File, table *elf.Section, header uint64) uint64 {
 	if a := relocated(f, table.Addr+textAt, header); a != 0 {
 		return a
 	}
-	if m := f.Section(".go.module"); m != nil && m.Type == elf.SHT_PROGBITS && m.Size >= moduleText+8 && m.Size < maxTable {
+	if m := f.Section(".go.module"); m != nil && m.Type == elf.SHT_PROGBITS && m.Size >= moduleText+8 &&
+		m.Size < maxTable {
 		if b, err := m.Data(); err == nil && relocated(f, m.Addr, binary.LittleEndian.Uint64(b)) == table.Addr {
 			return relocated(f, m.Addr+moduleText, binary.LittleEndian.Uint64(b[moduleText:]))
 		}
@@ -235,8 +237,8 @@ type Depth struct {
 	Bytes  int32
 }
 
-// Depths appends the depths of a function, ascending and within the function. ok is false if its table is damaged, or if
-// a depth is negative or no multiple of 8.
+// Depths appends the depths of a function, ascending and within the function. ok is false if its table is damaged, or
+// if a depth is negative or no multiple of 8.
 func (t *Table) Depths(list []Depth, f *Function) (_ []Depth, ok bool) {
 	const longest = 1 << 16 // bytes of a function's depths
 	if f.depths == 0 {      // the offset 0 says that there is no table

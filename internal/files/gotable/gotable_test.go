@@ -22,7 +22,8 @@ import (
 func program(t *testing.T, flags ...string) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "program")
-	build := exec.Command("go", append(append([]string{"build", "-o", path}, flags...), "../../../dwarfcfa/testdata/cgo")...)
+	build := exec.Command("go", append(append([]string{"build", "-o", path}, flags...),
+		"../../../dwarfcfa/testdata/cgo")...)
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	image, err := os.ReadFile(path)

@@ -58,8 +58,8 @@ func (p *paged) page(number int64) ([]byte, error) {
 	return page[:n], nil
 }
 
-// room returns memory for a page, of any other page if there are many. Dropping all would be worse: the next stack needs most
-// of them again.
+// room returns memory for a page, of any other page if there are many. Dropping all would be worse: the next stack
+// needs most of them again.
 func (p *paged) room() []byte {
 	if len(p.pages) >= mostPages {
 		for number, page := range p.pages {

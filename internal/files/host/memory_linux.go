@@ -14,7 +14,8 @@ import (
 // RLIMIT_AS) and data (ulimit -d, RLIMIT_DATA), if there are any. The run-time asks for more memory
 // before it collects, and ends the process if there is none.
 func BoundMemory() {
-	const size, data = 0, 5                        // fields of statm, proc(5): pages of all that is mapped, of data and stack
+	// fields of statm, proc(5): pages of all that is mapped, of data and stack
+	const size, data = 0, 5
 	if debug.SetMemoryLimit(-1) != math.MaxInt64 { // asks without changing it
 		return // set by GOMEMLIMIT
 	}

@@ -109,7 +109,8 @@ func TestAccessList(t *testing.T) {
 			for _, e := range []struct {
 				tag, perm uint16
 				id        uint32
-			}{{1, 7, none}, {2, 7, user}, {4, 5, none}, {0x10, mask, none}, {0x20, 5, none}} { // owner, user, group, mask, others
+				// owner, user, group, mask, others
+			}{{1, 7, none}, {2, 7, user}, {4, 5, none}, {0x10, mask, none}, {0x20, 5, none}} {
 				list = le.AppendUint32(le.AppendUint16(le.AppendUint16(list, e.tag), e.perm), e.id)
 			}
 			err := unix.Setxattr(filepath.Join(dir, of), "system.posix_acl_access", list, 0)

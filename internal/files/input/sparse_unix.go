@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// IsSparse reports whether the disk has far less of a file of more than 64 MB than its size. A file system that does not say
-// how much it has says 0, as for holes alone.
+// IsSparse reports whether the disk has far less of a file of more than 64 MB than its size. A file system that does
+// not say how much it has says 0, as for holes alone.
 func IsSparse(info fs.FileInfo) bool {
 	const block = 512 // bytes of st_blocks: stat(3type)
 	st, ok := info.Sys().(*syscall.Stat_t)

@@ -7,7 +7,8 @@
 // root and the effective user can have written it or put it there:
 //
 //   - it is a regular file that root or the effective user owns, and neither its group nor others may write to it;
-//   - the same holds for every folder above it, except that others may write to a sticky folder, such as /tmp: only the owner of an entry can replace it there;
+//   - the same holds for every folder above it, except that others may write to a sticky folder, such as /tmp: only the
+//     owner of an entry can replace it there;
 //   - root or the effective user owns every symbolic link on the path.
 //
 // OpenTrusted walks the path folder by folder, opens each below the one before, and returns

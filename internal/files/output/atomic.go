@@ -76,7 +76,8 @@ func CreateOutput(path string, perm fs.FileMode) (*File, error) {
 	case err == nil && (!st.Mode().IsRegular() || isDescriptor(path)):
 		flags := os.O_WRONLY
 		if !isDescriptor(path) {
-			flags |= os.O_CREATE // so that the kernel refuses another's FIFO in a sticky folder: protected_fifos in proc_sys_fs(5)
+			// so that the kernel refuses another's FIFO in a sticky folder: protected_fifos in proc_sys_fs(5)
+			flags |= os.O_CREATE
 		}
 		f, err := os.OpenFile(path, flags, 0o600)
 		if err != nil {

@@ -2,8 +2,8 @@ package output
 
 import "strings"
 
-// Nearest returns the only one of names that begins with name, or is at most two added, removed or changed letters from it;
-// "" if there is none, or more than one. A prefix wins over a small distance.
+// Nearest returns the only one of names that begins with name, or is at most two added, removed or changed letters from
+// it; "" if there is none, or more than one. A prefix wins over a small distance.
 func Nearest(names []string, name string) string {
 	var prefixed, close []string
 	for _, known := range names {

@@ -18,7 +18,8 @@ import (
 // Name returns a file name unchanged, or quoted if it holds characters that
 // would break a line or a terminal.
 func Name(name string) string {
-	if name == "" || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if name == "" || !utf8.ValidString(name) ||
+		strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(name)
 	}
 	return name

@@ -94,8 +94,8 @@ func Split(value string) []string {
 }
 
 // NewerThan returns an error that names a version which an object needs of the library at path, and that the library
-// lacks: the dynamic loader does not start a program with such an object. The objects are the programs at paths and those
-// that the loader maps with them. An object that cannot be read needs nothing.
+// lacks: the dynamic loader does not start a program with such an object. The objects are the programs at paths and
+// those that the loader maps with them. An object that cannot be read needs nothing.
 func NewerThan(ctx context.Context, path string, programs []string, loader find.Loader) error {
 	has := map[string]bool{}
 	file, err := input.Open(path)
@@ -117,7 +117,8 @@ func NewerThan(ctx context.Context, path string, programs []string, loader find.
 	for _, in := range find.Find(ctx, programs, find.Options{Deps: true, Loader: loader}).Inputs {
 		for _, version := range versionsNeeded(in, filepath.Base(path)) {
 			if !has[version] {
-				return fmt.Errorf("exceptions are left to the system's libgcc: %s needs %s, which this one lacks", output.Name(in.Path), version)
+				return fmt.Errorf("exceptions are left to the system's libgcc: %s needs %s, which this one lacks",
+					output.Name(in.Path), version)
 			}
 		}
 	}

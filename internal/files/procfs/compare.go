@@ -14,8 +14,9 @@ const (
 	Different
 )
 
-// Compare compares the memory of a mapping with the bytes of a file at its offset, in pages that are spread over it. read
-// reads memory, and returns how many bytes it could. Where a debugger or a probe has set a breakpoint, memory may differ.
+// Compare compares the memory of a mapping with the bytes of a file at its offset, in pages that are spread over it.
+// read reads memory, and returns how many bytes it could. Where a debugger or a probe has set a breakpoint, memory may
+// differ.
 func (m *Mapping) Compare(file io.ReaderAt, read func(addr uint64, b []byte) int) (c Comparison) {
 	const page, most = 4096, 64
 	const breakpoint = 0xcc // int3

@@ -28,8 +28,8 @@ func Device(major, minor uint32) string { return fmt.Sprintf("%02x:%02x", major,
 // Deleted ends the name of a file that was removed since it was mapped.
 const Deleted = " (deleted)"
 
-// Living returns the id of a thread through which /proc shows the memory and the files of a process: pid, or if its first
-// thread has ended, one that has not.
+// Living returns the id of a thread through which /proc shows the memory and the files of a process: pid, or if its
+// first thread has ended, one that has not.
 func Living(pid int32) int32 {
 	ended := func(id int32) bool {
 		_, err := os.Readlink(fmt.Sprintf("/proc/%d/root", id))
@@ -50,7 +50,8 @@ func Living(pid int32) int32 {
 // Mappings reads the mappings of a process, ascending.
 func Mappings(pid int32) ([]Mapping, error) { return MappingsIn(fmt.Sprintf("/proc/%d", Living(pid))) }
 
-// MappingsIn is Mappings by the process's folder, such as /proc/self. Of very many long names it leaves some out: they could take 250 MB.
+// MappingsIn is Mappings by the process's folder, such as /proc/self. Of very many long names it leaves some out: they
+// could take 250 MB.
 func MappingsIn(folder string) ([]Mapping, error) {
 	f, err := os.Open(filepath.Join(folder, "maps"))
 	if err != nil {
@@ -127,8 +128,8 @@ func Mounted() error {
 	return nil
 }
 
-// NotShown returns why /proc does not show a process, if that is not because there is none: /proc is not mounted, or it hides
-// the processes of other users, with the option hidepid of proc(5).
+// NotShown returns why /proc does not show a process, if that is not because there is none: /proc is not mounted, or it
+// hides the processes of other users, with the option hidepid of proc(5).
 func NotShown(pid int32) error {
 	if err := Mounted(); err != nil {
 		return err
@@ -199,8 +200,8 @@ func Comm(pid, tid int32) (string, bool) {
 	return strings.TrimSuffix(string(b), "\n"), err == nil
 }
 
-// Cgroup returns the path of a process's control group in its hierarchy: of version 2, or if the process is in none of that,
-// the longest one. Groups outside this process's namespace begin with /.. . It returns "" if the process is gone.
+// Cgroup returns the path of a process's control group in its hierarchy: of version 2, or if the process is in none of
+// that, the longest one. Groups outside this process's namespace begin with /.. . It returns "" if the process is gone.
 func Cgroup(pid int32) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -209,8 +210,8 @@ func Cgroup(pid int32) string {
 	return cgroupOf(string(b))
 }
 
-// cgroupOf chooses from /proc/PID/cgroup: cgroups(7). With version 1 each controller has its own groups, and only some may be
-// a container's: those go first, then the group of version 2, then the longest.
+// cgroupOf chooses from /proc/PID/cgroup: cgroups(7). With version 1 each controller has its own groups, and only some
+// may be a container's: those go first, then the group of version 2, then the longest.
 func cgroupOf(text string) (path string) {
 	best := 0
 	for line := range strings.Lines(text) {
@@ -230,9 +231,9 @@ func cgroupOf(text string) (path string) {
 	return path
 }
 
-// ContainerID returns the container of a control group, or "". Docker, containerd, CRI-O and Podman name the group by the
-// 64 hexadecimal digits of the ID: .../docker-ID.scope, .../cri-containerd-ID.scope, .../docker/ID. Groups inside the container's
-// may follow.
+// ContainerID returns the container of a control group, or "". Docker, containerd, CRI-O and Podman name the group by
+// the 64 hexadecimal digits of the ID: .../docker-ID.scope, .../cri-containerd-ID.scope, .../docker/ID. Groups inside
+// the container's may follow.
 func ContainerID(cgroup string) string {
 	const size = 64
 	digits := 0 // in a row

@@ -56,7 +56,8 @@ func TestCgroupOf(t *testing.T) {
 		"0::/\n":   "/",
 		"":         "",
 		"1:a:/b:c": "/b:c",
-		"4:pids:/kubepods/a/very/long/name/of/another/controller\n3:cpu:/docker/" + container + "\n0::/system.slice/containerd.service\n": "/docker/" + container,
+		"4:pids:/kubepods/a/very/long/name/of/another/controller\n3:cpu:/docker/" + container +
+			"\n0::/system.slice/containerd.service\n": "/docker/" + container,
 	} {
 		assert.Equal(t, want, cgroupOf(text), text)
 	}
@@ -66,7 +67,8 @@ func TestCgroupOf(t *testing.T) {
 func TestContainerID(t *testing.T) {
 	id := strings.Repeat("f0", 32)
 	for _, group := range []string{"/docker/" + id, "/system.slice/docker-" + id + ".scope",
-		"/kubepods.slice/kubepods-pod6c1ef0d4_0000.slice/cri-containerd-" + id + ".scope", "/machine.slice/libpod-" + id + ".scope/container"} {
+		"/kubepods.slice/kubepods-pod6c1ef0d4_0000.slice/cri-containerd-" + id + ".scope",
+		"/machine.slice/libpod-" + id + ".scope/container"} {
 		assert.Equal(t, id, ContainerID(group), group)
 	}
 	for _, group := range []string{"", "/", "/user.slice/user-0.slice/session-1.scope", "/docker/" + id[:60]} {

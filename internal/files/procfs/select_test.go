@@ -24,7 +24,8 @@ func TestParseStat(t *testing.T) {
 	assert.True(t, p.Kernel)
 	p, _ = parseStat([]byte("9 (x) Z 0 0 0 0 -1 0 0 0"))
 	assert.True(t, p.Ended)
-	for _, text := range []string{"", "1", "1 (a", "1 (a) S", "x (a) S 1 1 1 1 1 1 1", "1 (a) S x 1 1 1 1 1 1", "1 (a) S 1 1 1 1 1 -1 1"} {
+	for _, text := range []string{"", "1", "1 (a", "1 (a) S", "x (a) S 1 1 1 1 1 1 1", "1 (a) S x 1 1 1 1 1 1",
+		"1 (a) S 1 1 1 1 1 -1 1"} {
 		_, ok := parseStat([]byte(text))
 		assert.False(t, ok, text)
 	}
@@ -59,7 +60,8 @@ func TestNamed(t *testing.T) {
 		}
 		return own
 	}
-	for _, pattern := range []string{"ehasm", "ehasm-a", "^ehasm-a$", "^ehasm-a.b$", "ehasm-(ab|a)$", `ehasm-a\.b`, "ehasm-with-a-lo", "ehasm-with-a-lo$", "ehasm-with-a-long-name", `\(x\) S`, "EHASM", "[a-z]-a$"} {
+	for _, pattern := range []string{"ehasm", "ehasm-a", "^ehasm-a$", "^ehasm-a.b$", "ehasm-(ab|a)$", `ehasm-a\.b`,
+		"ehasm-with-a-lo", "ehasm-with-a-lo$", "ehasm-with-a-long-name", `\(x\) S`, "EHASM", "[a-z]-a$"} {
 		out, _ := exec.Command("pgrep", "--", pattern).Output() // status 1: no match
 		var got []string
 		for _, pid := range Named(list, regexp.MustCompilePOSIX(pattern)) {
@@ -71,7 +73,8 @@ func TestNamed(t *testing.T) {
 
 // TestWithChildren: children follow their parents, once, in circles too.
 func TestWithChildren(t *testing.T) {
-	list := []Process{{PID: 1}, {PID: 2, Parent: 1}, {PID: 3, Parent: 2}, {PID: 4, Parent: 1}, {PID: 5, Parent: 6}, {PID: 6, Parent: 5}}
+	list := []Process{{PID: 1}, {PID: 2, Parent: 1}, {PID: 3, Parent: 2}, {PID: 4, Parent: 1}, {PID: 5, Parent: 6},
+		{PID: 6, Parent: 5}}
 	assert.Equal(t, []int32{1, 2, 3, 4}, WithChildren(list, []int32{1}))
 	assert.Equal(t, []int32{2, 3, 1, 4}, WithChildren(list, []int32{2, 1, 3}))
 	assert.Equal(t, []int32{5, 6}, WithChildren(list, []int32{5}))

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Started returns when a process began, to a hundredth of a second, by today's setting of the clock; zero: that is not known.
+// Started returns when a process began, to a hundredth of a second, by today's setting of the clock; zero: that is not
+// known.
 func Started(pid int32) time.Time {
 	const field, ticks = 22 - 3, 100 // starttime of proc_pid_stat(5), after the name; USER_HZ
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -1,10 +1,11 @@
 //go:build linux && amd64
 
-// Package crash is the handler of kernel.core_pattern. It writes a report with the stacks of a crashed process while the
-// kernel holds the process, and can pass the core on to another handler. A second process, the reporter, reads what the
-// crashed process has chosen: memory, files and names. So these take no more memory and time than the reporter may.
+// Package crash is the handler of kernel.core_pattern. It writes a report with the stacks of a crashed process while
+// the kernel holds the process, and can pass the core on to another handler. A second process, the reporter, reads what
+// the crashed process has chosen: memory, files and names. So these take no more memory and time than the reporter may.
 //
-//	pipe --Handle--> head of the core --Report, in the reporter--> reports --Handle--> folder    pipe --pass--> another handler
+//	pipe --Handle--> head of the core --Report, in the reporter--> reports --Handle--> folder    pipe --pass--> another
+//	handler
 package crash
 
 import (

@@ -69,12 +69,14 @@ func (opt *Options) name(at time.Time, user int) string {
 }
 
 // registerNames are in the order of abi.Regs: DWARF's.
-var registerNames = [abi.NumRegs]string{"rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip"}
+var registerNames = [abi.NumRegs]string{"rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10",
+	"r11", "r12", "r13", "r14", "r15", "rip"}
 
 // plain returns what the report without names holds.
 func (c *crashed) plain() *crashed {
 	plain, target := *c, *c.target
-	note := fmt.Sprintf("names of functions are left out: they take longer than %v or more than %d MB", namesPatience, mostData>>20)
+	note := fmt.Sprintf("names of functions are left out: they take longer than %v or more than %d MB", namesPatience,
+		mostData>>20)
 	target.Notes = append(slices.Clone(target.Notes), note)
 	plain.target = &target
 	return &plain
@@ -187,7 +189,8 @@ func (c *crashed) objects() (list []jsonObject) {
 	for _, m := range c.target.Maps.All() {
 		if m.Object != nil {
 			name := m.Object.Name[:min(len(m.Object.Name), mostName)]
-			list = append(list, jsonObject{hexText(m.Start), hexText(m.End), hexText(m.Offset), name, hex.EncodeToString(m.Object.BuildID())})
+			list = append(list, jsonObject{hexText(m.Start), hexText(m.End), hexText(m.Offset), name,
+				hex.EncodeToString(m.Object.BuildID())})
 		}
 	}
 	return list
@@ -196,7 +199,8 @@ func (c *crashed) objects() (list []jsonObject) {
 // json returns the report as JSON of at most MostBytes. It leaves out the last threads if need be.
 func (c *crashed) json(cache *symbolize.Cache) ([]byte, error) {
 	t := c.target
-	r := jsonReport{Time: c.time.Format(time.RFC3339Nano), PID: t.PID, User: c.user, Comm: t.Comm, Reason: t.Reason, Registers: make(map[string]string),
+	r := jsonReport{Time: c.time.Format(time.RFC3339Nano), PID: t.PID, User: c.user, Comm: t.Comm, Reason: t.Reason,
+		Registers: make(map[string]string),
 		CodeStart: hexText(c.start), Code: hex.EncodeToString(c.code), Notes: t.Notes, Objects: c.objects()}
 	r.Objects = r.Objects[:min(len(r.Objects), mostObjects)]
 	for i, name := range registerNames {

@@ -34,7 +34,8 @@ const UserVariable = "EHASM_CRASH_USER"
 // mostData bounds the reporter's memory, in bytes: RLIMIT_DATA. The kernel runs many handlers at once, as root.
 const mostData = 512 << 20
 
-// reportEnd follows each report of the reporter: it writes one with addresses, and then one with names. Neither contains it.
+// reportEnd follows each report of the reporter: it writes one with addresses, and then one with names. Neither
+// contains it.
 const reportEnd = 0
 
 // ask returns the best report that the reporter makes in time.
@@ -59,7 +60,8 @@ func (opt *Options) ask(user int, head []byte) ([]byte, error) {
 		return nil, fmt.Errorf("reporter: %w", err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }() // a process that waits for a server that does not answer does not even end by SIGKILL
+	// a process that waits for a server that does not answer does not even end by SIGKILL
+	go func() { ended <- cmd.Wait() }()
 	defer cmd.Process.Kill()
 	// Without names first: that report is there if the one with names is late.
 	text, err := receive(from, []time.Duration{plainPatience, namesPatience})
@@ -79,8 +81,8 @@ func (opt *Options) ask(user int, head []byte) ([]byte, error) {
 	return nil, fmt.Errorf("no report: %w", err)
 }
 
-// receive reads the reporter's output, each report within a time, and returns the last complete one, or nil. The error is
-// of the first.
+// receive reads the reporter's output, each report within a time, and returns the last complete one, or nil. The error
+// is of the first.
 func receive(from *os.File, patience []time.Duration) (last []byte, err error) {
 	// A reporter that writes without end is cut off.
 	r := bufio.NewReader(io.LimitReader(from, 4*MostBytes))
@@ -127,7 +129,8 @@ func Report(ctx context.Context, opt Options, head io.Reader, out io.Writer) err
 	// The kernel keeps the crashed process until the handler ends.
 	ctx, stop := context.WithTimeout(ctx, Patience)
 	defer stop()
-	objects := stack.NewObjects(ctx, unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), VDSO: func() ([]byte, error) { return procfs.VDSO("/proc/self") }})
+	objects := stack.NewObjects(ctx, unwind.Options{DebugDirs: unwind.DefaultDebugDirs(),
+		VDSO: func() ([]byte, error) { return procfs.VDSO("/proc/self") }})
 	live := stack.NewLive(stack.Options{Objects: objects, FramePointers: opt.Pointers})
 	defer live.Close()
 	target, err := live.TakeDumped(ctx, opt.PID, opt.TID, registers)
@@ -140,5 +143,6 @@ func Report(ctx context.Context, opt Options, head io.Reader, out io.Writer) err
 	if err := c.plain().write(out, opt.JSON, symbolize.Options{Addresses: true}); err != nil {
 		return err
 	}
-	return c.write(out, opt.JSON, symbolize.Options{DebugDirs: unwind.DefaultDebugDirs(), Places: jit.NewPlaces(true, "/tmp")})
+	return c.write(out, opt.JSON, symbolize.Options{DebugDirs: unwind.DefaultDebugDirs(),
+		Places: jit.NewPlaces(true, "/tmp")})
 }

@@ -27,7 +27,8 @@ func TestPlain(t *testing.T) {
 	defer objects.Close()
 	processes := unwind.NewProcesses()
 	processes.Space(pid).Map(0x1000, 0x1000, 0, objects.Object(procfs.AnonName, nil))
-	c := &crashed{target: &stack.Target{PID: pid, Maps: processes.Space(pid).Maps(), Threads: []stack.Thread{{TID: pid, PCs: []uint64{0x1234}}}}}
+	c := &crashed{target: &stack.Target{PID: pid, Maps: processes.Space(pid).Maps(),
+		Threads: []stack.Thread{{TID: pid, PCs: []uint64{0x1234}}}}}
 	for _, json := range []bool{false, true} {
 		var out bytes.Buffer
 		require.NoError(t, c.plain().write(&out, json, symbolize.Options{Addresses: true}))

@@ -79,7 +79,8 @@ func (r room) save(folder, name string, b []byte, now time.Time) (path string, e
 	}
 	// Bavail leaves out what is reserved for root.
 	if free := fs.Bavail * uint64(fs.Bsize); free < r.free {
-		return "", fmt.Errorf("%s: no report: its file system has %d MB free, and %d MB are to stay free", folder, free>>20, r.free>>20)
+		return "", fmt.Errorf("%s: no report: its file system has %d MB free, and %d MB are to stay free", folder, free>>20,
+			r.free>>20)
 	}
 	path = filepath.Join(folder, name)
 	return path, output.WriteFile(path, b, 0o600)

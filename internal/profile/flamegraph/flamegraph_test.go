@@ -117,7 +117,8 @@ func draw(t *testing.T, g *Graph, opt Options) ([]byte, Left) {
 func small() *Graph {
 	g := New([]Frame{{Name: "prog", Kind: Base}, {Name: "_start", Kind: User}, {Name: "main", Kind: User},
 		{Name: "std::vector<int>::push_back(int const&)", Kind: Inlined},
-		{Name: "[libx.so]", Kind: Unknown}, {Name: "do_syscall_64", Kind: Kernel}, {Name: "[truncated]", Kind: Truncated}, {Name: "main", Kind: User}, {Name: "sh", Kind: Base}})
+		{Name: "[libx.so]", Kind: Unknown}, {Name: "do_syscall_64", Kind: Kernel}, {Name: "[truncated]", Kind: Truncated},
+		{Name: "main", Kind: User}, {Name: "sh", Kind: Base}})
 	g.Add([]uint32{0, 1, 2, 3}, 30)
 	g.Add([]uint32{0, 1, 7}, 10) // 7 is 2 again
 	g.Add([]uint32{0, 1, 2, 5}, 900)
@@ -293,7 +294,8 @@ func TestObject(t *testing.T) {
 	g := New([]Frame{{Name: "std::map<int, long>::find", Object: "liba.so"}, {Name: "jit", Kind: JIT}})
 	g.Add([]uint32{0, 1}, 1)
 	svg, _ := draw(t, g, Options{Unit: "samples"})
-	assert.Contains(t, string(svg), `<g data-short="std::map&lt;...&gt;::find"><title>std::map&lt;int, long&gt;::find`+"\nliba.so (1 samples, 100.00 %)</title>")
+	assert.Contains(t, string(svg),
+		`<g data-short="std::map&lt;...&gt;::find"><title>std::map&lt;int, long&gt;::find`+"\nliba.so (1 samples, 100.00 %)</title>")
 	assert.Contains(t, string(svg), ">made at run time</text>")
 }
 
@@ -415,7 +417,8 @@ func TestInverted(t *testing.T) {
 
 // TestCompared has the shares of before, and colours by the difference.
 func TestCompared(t *testing.T) {
-	g := New([]Frame{{Name: "main", Kind: User}, {Name: "slower", Kind: User}, {Name: "faster", Kind: User}, {Name: "same", Kind: User}, {Name: "gone", Kind: User}, {Name: "new", Kind: User}})
+	g := New([]Frame{{Name: "main", Kind: User}, {Name: "slower", Kind: User}, {Name: "faster", Kind: User},
+		{Name: "same", Kind: User}, {Name: "gone", Kind: User}, {Name: "new", Kind: User}})
 	g.Add([]uint32{0, 1}, 50)
 	g.Add([]uint32{0, 2}, 10)
 	g.Add([]uint32{0, 3}, 30)

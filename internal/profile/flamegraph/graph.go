@@ -54,7 +54,8 @@ type Graph struct {
 // New returns an empty graph for stacks of these frames. A frame may be among
 // them more than once.
 func New(frames []Frame) *Graph {
-	g := &Graph{frames: slices.Compact(slices.SortedFunc(slices.Values(frames), Frame.compare)), rank: make([]uint32, len(frames))}
+	g := &Graph{frames: slices.Compact(slices.SortedFunc(slices.Values(frames), Frame.compare)),
+		rank: make([]uint32, len(frames))}
 	for i, f := range frames {
 		at, _ := slices.BinarySearchFunc(g.frames, f, Frame.compare)
 		g.rank[i] = uint32(at)
@@ -149,7 +150,8 @@ func (g *Graph) choose(budget int) Left {
 		open = open[:len(open)-1]
 		if b.frame != rootFrame && end > b.start {
 			sum := groups[end-b.start]
-			groups[end-b.start] = group{sum.boxes + 1, sum.cost + boxBytes + len(g.frames[b.frame].Name) + len(g.frames[b.frame].Object)}
+			groups[end-b.start] = group{sum.boxes + 1, sum.cost + boxBytes + len(g.frames[b.frame].Name) +
+				len(g.frames[b.frame].Object)}
 		}
 	})
 	var left Left

@@ -58,7 +58,8 @@ func (g *Graph) Write(w io.Writer, opt Options) (Left, error) {
 	}
 	left := g.choose(opt.MaxBytes)
 	all := g.boxes(&left)
-	d := &drawing{Writer: bufio.NewWriter(w), g: g, opt: opt, total: all[0].weight(), before: all[0].before, width: cmp.Or(opt.Width, width)}
+	d := &drawing{Writer: bufio.NewWriter(w), g: g, opt: opt, total: all[0].weight(), before: all[0].before,
+		width: cmp.Or(opt.Width, width)}
 	// First pass: what the whole picture needs to know before the first box is written.
 	var levels []uint64 // weight by depth
 	for _, b := range all {
@@ -227,7 +228,8 @@ func (d *drawing) head(left Left) {
 		legend(changed(0, 1), "the same")
 		legend(changed(-1, 1), "smaller")
 	}
-	for k, name := range [numKinds]string{"user", "inlined", "kernel", "made at run time", "no name", "cut off: callers not known", ""} {
+	for k, name := range [numKinds]string{"user", "inlined", "kernel", "made at run time", "no name",
+		"cut off: callers not known", ""} {
 		if d.g.compared || !d.kinds[k] || name == "" {
 			continue
 		}
@@ -266,8 +268,8 @@ var (
 	appended  = regexp.MustCompile(`^(?:isra|part|constprop|cold|lto_priv|llvm|func\d|\d)`)
 )
 
-// label returns as much of a name as fits into a width in pixels, its end rather than what qualifies it, or "" if that is
-// too little to be of use.
+// label returns as much of a name as fits into a width in pixels, its end rather than what qualifies it, or "" if that
+// is too little to be of use.
 func label(name string, pixels float64) string {
 	const least = 3
 	chars := int(pixels / charWidth)

@@ -39,7 +39,8 @@ type kind struct {
 
 func kinds() []kind {
 	return []kind{{Comm, "comm", "comm", false}, {PID, "pid", "process.pid", true}, {TID, "tid", "thread.id", true},
-		{Executable, "executable", "process.executable.name", false}, {BuildID, "build-id", "process.executable.build_id.gnu", false},
+		{Executable, "executable", "process.executable.name", false}, {BuildID, "build-id", "process.executable.build_id.gnu",
+			false},
 		{Cgroup, "cgroup", "process.linux.cgroup", false}, {Container, "container", "container.id", false},
 		{Host, "host", HostName, false}, {CPU, "cpu", "cpu.logical_number", true}}
 }

@@ -28,7 +28,8 @@ func TestOf(t *testing.T) {
 	id := strings.Repeat("0123456789abcdef", 4)
 	o := Origin{PID: 7, TID: 8, CPU: 1, Cgroup: "/system.slice/docker-" + id + ".scope", Host: "h"}
 	set := PID | TID | CPU | Container | Host | Executable | BuildID
-	assert.Equal(t, []stackfmt.Label{{Key: "process.pid", Value: "7"}, {Key: "thread.id", Value: "8"}, {Key: "container.id", Value: id},
+	assert.Equal(t, []stackfmt.Label{{Key: "process.pid", Value: "7"}, {Key: "thread.id", Value: "8"},
+		{Key: "container.id", Value: id},
 		{Key: "host.name", Value: "h"}, {Key: "cpu.logical_number", Value: "1"}}, set.Of(&o))
 	assert.Equal(t, Origin{PID: 7, Host: "h"}, (PID | Host | Comm).Only(o))
 }

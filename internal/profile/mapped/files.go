@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package mapped finds the files that running processes have mapped, whatever lies at their names by now, and whichever mount
-// namespace they are in.
+// Package mapped finds the files that running processes have mapped, whatever lies at their names by now, and whichever
+// mount namespace they are in.
 package mapped
 
 import (
@@ -26,7 +26,8 @@ type Files struct {
 
 // NewFiles returns an empty Files, which keeps bound on their number open.
 func NewFiles(objects *unwind.Objects, most int) *Files {
-	return &Files{Objects: objects, Known: make(map[Identity]*unwind.Object), Open: make(map[*unwind.Object]*os.File), most: most,
+	return &Files{Objects: objects, Known: make(map[Identity]*unwind.Object), Open: make(map[*unwind.Object]*os.File),
+		most:     most,
 		contents: make(map[version]elfFile)}
 }
 
@@ -37,14 +38,15 @@ func (fs *Files) Close() {
 	}
 }
 
-// Identity tells the file of a mapping from others that have its name, or had it, and from what the file had before it was
-// written to.
+// Identity tells the file of a mapping from others that have its name, or had it, and from what the file had before it
+// was written to.
 type Identity struct {
 	name, buildID string
 	file          version
 }
 
-// identity returns the identity of a mapping's file. Files with a build-id count as one in all containers and on all devices.
+// identity returns the identity of a mapping's file. Files with a build-id count as one in all containers and on all
+// devices.
 func (f *Found) identity(m *procfs.Mapping) Identity {
 	id := Identity{m.Name, string(f.buildID), f.version}
 	if len(f.buildID) > 0 {
@@ -72,8 +74,8 @@ func (fs *Files) Object(m *procfs.Mapping, f *Found) *unwind.Object {
 	return o
 }
 
-// Mapped returns the object of a mapping that /proc tells of. If its file is not to be found, another one with the build-id
-// that memory has is as good; nil: that is not known.
+// Mapped returns the object of a mapping that /proc tells of. If its file is not to be found, another one with the
+// build-id that memory has is as good; nil: that is not known.
 func (fs *Files) Mapped(p *Process, m *procfs.Mapping, buildID []byte) *unwind.Object {
 	f := fs.Find(p, m, time.Time{})
 	if f.version == (version{}) {

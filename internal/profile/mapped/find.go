@@ -67,9 +67,9 @@ type Process struct {
 	Read    func(addr uint64, b []byte) int // its memory
 }
 
-// ways returns how the file of a mapping may be opened: as what is mapped there, by its name as the process sees it, which
-// may have put anything there since, by its name here, as what is executed, and by its name as those see it that the process
-// comes from, as it may have ended.
+// ways returns how the file of a mapping may be opened: as what is mapped there, by its name as the process sees it,
+// which may have put anything there since, by its name here, as what is executed, and by its name as those see it that
+// the process comes from, as it may have ended.
 func (p *Process) ways(m *procfs.Mapping) []way {
 	of := procfs.Living(p.PID)
 	link := fmt.Sprintf("/proc/%d/map_files/%x-%x", of, m.Start, m.End) // proc_pid_map_files(5)
@@ -125,7 +125,8 @@ func (fs *Files) Find(p *Process, m *procfs.Mapping, made time.Time) Found {
 	return Found{}
 }
 
-// sameNumbers reports whether a file has the device and inode of a mapping. A mapping of unknown device has m.Device "".
+// sameNumbers reports whether a file has the device and inode of a mapping. A mapping of unknown device has m.Device
+// "".
 func sameNumbers(st *syscall.Stat_t, m *procfs.Mapping) bool {
 	return st.Ino == m.Inode && (m.Device == "" || m.Device == procfs.Device(unix.Major(st.Dev), unix.Minor(st.Dev)))
 }
@@ -146,17 +147,18 @@ func (p *Process) holds(m *procfs.Mapping, f *os.File) bool {
 	return p.has(m) && m.Compare(f, p.Read) == procfs.Equal && p.has(m)
 }
 
-// has reports whether the process still has the mapping, so that its memory says what the file holds: another file may lie
-// there since.
+// has reports whether the process still has the mapping, so that its memory says what the file holds: another file may
+// lie there since.
 func (p *Process) has(m *procfs.Mapping) bool {
 	list, err := procfs.Mappings(p.PID)
 	return err == nil && slices.ContainsFunc(list, func(now procfs.Mapping) bool {
-		return now.Start == m.Start && now.Offset == m.Offset && now.Inode == m.Inode && now.Name == m.Name && (m.Device == "" || now.Device == m.Device)
+		return now.Start == m.Start && now.Offset == m.Offset && now.Inode == m.Inode && now.Name == m.Name &&
+			(m.Device == "" || now.Device == m.Device)
 	})
 }
 
-// read reads what is remembered of a file, if it is the one that is mapped: by its numbers or, as some file systems (overlayfs,
-// btrfs) number a file otherwise than the kernel does, by the memory.
+// read reads what is remembered of a file, if it is the one that is mapped: by its numbers or, as some file systems
+// (overlayfs, btrfs) number a file otherwise than the kernel does, by the memory.
 func (fs *Files) read(f *os.File, p *Process, m *procfs.Mapping, mapped bool) (st syscall.Stat_t, e elfFile, ok bool) {
 	if err := syscall.Fstat(int(f.Fd()), &st); err != nil {
 		return st, e, false

@@ -39,7 +39,8 @@ func TestDevice(t *testing.T) {
 	for device, found := range map[string]bool{own: true, other: false, "": true} {
 		files := NewFiles(unwind.NewObjects(unwind.Options{}), 1)
 		for range 2 { // the second time the file is known
-			f := files.Find(p, &procfs.Mapping{Start: 1 << 12, End: 2 << 12, Name: path, Inode: st.Ino, Device: device}, time.Time{})
+			f := files.Find(p, &procfs.Mapping{Start: 1 << 12, End: 2 << 12, Name: path, Inode: st.Ino, Device: device},
+				time.Time{})
 			assert.Equal(t, found, f.isELF, device)
 		}
 	}

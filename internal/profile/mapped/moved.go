@@ -8,10 +8,12 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// Moved returns the file whose code lies in memory that is no file's, at its own place, and the offset of the mapping list[i]
-// in it; nil: there is none. Programs move their code into huge pages: node --use-largepages, PHP's huge_code_pages, iodlr,
-// BOLT's --hugify. The mappings next to it tell which file it was, and its bytes whether it is. list ascends.
-func Moved(list []procfs.Mapping, i int, object func(*procfs.Mapping) *unwind.Object, read func(addr uint64, b []byte) int) (*unwind.Object, uint64) {
+// Moved returns the file whose code lies in memory that is no file's, at its own place, and the offset of the mapping
+// list[i] in it; nil: there is none. Programs move their code into huge pages: node --use-largepages, PHP's
+// huge_code_pages, iodlr, BOLT's --hugify. The mappings next to it tell which file it was, and its bytes whether it is.
+// list ascends.
+func Moved(list []procfs.Mapping, i int, object func(*procfs.Mapping) *unwind.Object,
+	read func(addr uint64, b []byte) int) (*unwind.Object, uint64) {
 	named := func(m procfs.Mapping) bool { return strings.HasPrefix(m.Name, "/") && !strings.HasPrefix(m.Name, "//") }
 	const near = 16 // mappings on each side
 	var next []*procfs.Mapping

@@ -32,8 +32,8 @@ type Maker struct {
 	wants map[string]error // objects to add to the cache, by path, with why the cached eh_elf is not used, or nil
 }
 
-// Options are the settings of a Maker. The cache has only tables of SourceAuto with rows made from code: it is not used for
-// others.
+// Options are the settings of a Maker. The cache has only tables of SourceAuto with rows made from code: it is not used
+// for others.
 type Options struct {
 	rows.Options        // without Worth
 	Keep         bool   // remember what the cache lacks, for FillCache
@@ -58,8 +58,8 @@ func New(opt Options) *Maker {
 	return d
 }
 
-// largestCompiled is the size in bytes of the largest file that a recording compiles meanwhile: compiling takes about ten
-// times as much memory. Rows of larger ones are interpreted.
+// largestCompiled is the size in bytes of the largest file that a recording compiles meanwhile: compiling takes about
+// ten times as much memory. Rows of larger ones are interpreted.
 const largestCompiled = 16 << 20
 
 // ErrBounded says why an object is not compiled: its eh_elf would lack rows that

@@ -18,9 +18,9 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// Tables returns the tables by which the kernel unwinds an object: those of the user's cache or, if wanted, such that are made now,
-// proven to mean its rows. They have the rows that EhElf compiles, but for rows made from the code of large files. Both results are
-// nil if the cache has none, and none are wanted.
+// Tables returns the tables by which the kernel unwinds an object: those of the user's cache or, if wanted, such that
+// are made now, proven to mean its rows. They have the rows that EhElf compiles, but for rows made from the code of
+// large files. Both results are nil if the cache has none, and none are wanted.
 func (d *Maker) Tables(ctx context.Context, o *unwind.Object, wanted bool) (*bpfunwind.Tables, error) {
 	file, size, err := o.Open()
 	if err != nil {
@@ -60,7 +60,8 @@ func (d *Maker) tablesPath(object *dwarfcfa.Object) string {
 	return filepath.Join(folder, name)
 }
 
-// cachedTables returns the tables of the cache if no other user can have written them, and this release made them from the object.
+// cachedTables returns the tables of the cache if no other user can have written them, and this release made them from
+// the object.
 func (d *Maker) cachedTables(object *dwarfcfa.Object, how string) *bpfunwind.Tables {
 	path := d.tablesPath(object)
 	if path == "" {
@@ -82,14 +83,16 @@ func (d *Maker) cachedTables(object *dwarfcfa.Object, how string) *bpfunwind.Tab
 	return ts
 }
 
-// keepTables writes tables to the cache. Without it they are made again the next time; FillCache tells why nothing is kept.
+// keepTables writes tables to the cache. Without it they are made again the next time; FillCache tells why nothing is
+// kept.
 func (d *Maker) keepTables(object *dwarfcfa.Object, table *compile.Table, ts *bpfunwind.Tables, how string) {
 	path := d.tablesPath(object)
 	content, _, err := object.Content(table.Report, func(func(dwarfcfa.Addr) bool) {})
 	if path == "" || err != nil || len(content) == 0 || builder.MakeCache(filepath.Dir(path)) != nil {
 		return
 	}
-	note := abi.Note{Version: abi.Version, BuildID: object.BuildID(), FileSize: uint64(object.FileSize()), Content: content}
+	note := abi.Note{Version: abi.Version, BuildID: object.BuildID(), FileSize: uint64(object.FileSize()),
+		Content: content}
 	output.WriteFile(path, ts.AppendFile(nil, bpfunwind.Origin{Note: note, Made: how}), 0o600)
 }
 

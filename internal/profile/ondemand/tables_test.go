@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTablesCached: tables are read from the cache only if no other user can have written them, and this release made them, with the
-// usual options, from this very object.
+// TestTablesCached: tables are read from the cache only if no other user can have written them, and this release made
+// them, with the usual options, from this very object.
 func TestTablesCached(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))

@@ -130,8 +130,9 @@ func (p *Script) takeFields(list string) error {
 
 // fieldOf returns the switch of the field that perf calls name, or nil if it is not known here.
 func fieldOf(f *stackfmt.PerfFields, name string) *bool {
-	return map[string]*bool{"comm": &f.Comm, "pid": &f.PID, "tid": &f.TID, "cpu": &f.CPU, "time": &f.Time, "period": &f.Period,
-		"event": &f.Event, "ip": &f.IP, "sym": &f.Sym, "symoff": &f.SymOff, "dso": &f.DSO}[name]
+	return map[string]*bool{"comm": &f.Comm, "pid": &f.PID, "tid": &f.TID, "cpu": &f.CPU, "time": &f.Time,
+		"period": &f.Period,
+		"event":  &f.Event, "ip": &f.IP, "sym": &f.Sym, "symoff": &f.SymOff, "dso": &f.DSO}[name]
 }
 
 // takeCPUs reads a list of numbers and ranges, such as 0,2-5, into the filter.
@@ -174,8 +175,9 @@ func (p *Script) Suits(r *perfdata.Reader) bool {
 	return len(r.Events()) > 0 // a recording in pipe mode says later what it has
 }
 
-// callsVariable is the environment variable that counts how often this program has become perf on the way here. perf may
-// start programs that call perf, but a perf in PATH that leads back here, as a copy or a script, would do so for ever.
+// callsVariable is the environment variable that counts how often this program has become perf on the way here. perf
+// may start programs that call perf, but a perf in PATH that leads back here, as a copy or a script, would do so for
+// ever.
 const (
 	callsVariable = "EHASM_PERF_CALLS"
 	mostCalls     = 8

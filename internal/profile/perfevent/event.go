@@ -83,8 +83,8 @@ func (e *Event) ioctl(name string, request uint) error {
 	return os.NewSyscallError(name, unix.IoctlSetInt(e.fd, request, 0))
 }
 
-// SetPeriod changes the period of the event, or for one with a frequency that the kernel adapts periods to, the frequency.
-// It holds for what is inherited from now on.
+// SetPeriod changes the period of the event, or for one with a frequency that the kernel adapts periods to, the
+// frequency. It holds for what is inherited from now on.
 func (e *Event) SetPeriod(n uint64) error {
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(e.fd), unix.PERF_EVENT_IOC_PERIOD, uintptr(unsafe.Pointer(&n)))
 	if errno != 0 {
@@ -99,7 +99,8 @@ func (e *Event) SetFilter(condition string) error {
 	if err != nil {
 		return err
 	}
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(e.fd), unix.PERF_EVENT_IOC_SET_FILTER, uintptr(unsafe.Pointer(text)))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(e.fd), unix.PERF_EVENT_IOC_SET_FILTER,
+		uintptr(unsafe.Pointer(text)))
 	if errno != 0 {
 		return fmt.Errorf("filter %q: %w: the fields are in the file format beside the tracepoint's id", condition, errno)
 	}

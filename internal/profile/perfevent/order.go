@@ -27,12 +27,13 @@ func (o *Order) Refresh() int {
 	return n
 }
 
-// future is how far behind limit a record's time cannot be, in ns. Linux up to 6.18 makes records of code in the kernel too long
-// where several events take them: what is read as their time is whatever the ring held. They would stop all behind them.
+// future is how far behind limit a record's time cannot be, in ns. Linux up to 6.18 makes records of code in the kernel
+// too long where several events take them: what is read as their time is whatever the ring held. They would stop all
+// behind them.
 const future = 10e9
 
-// Next returns the earliest record before limit, which has just been the present, and the index of its ring; the record is
-// nil if there is none. It is valid until Done.
+// Next returns the earliest record before limit, which has just been the present, and the index of its ring; the record
+// is nil if there is none. It is valid until Done.
 func (o *Order) Next(limit uint64) (int, []byte) {
 	best := -1
 	for i, r := range o.rings {

@@ -94,14 +94,17 @@ func (h host) explain(call string, errno unix.Errno) *Refusal {
 		}
 	case unix.ENOSYS:
 		if h.available {
-			r.Reason, r.Remedy = "the call is filtered, as in containers", "run the container with --cap-add=PERFMON and a seccomp profile that allows perf_event_open"
+			r.Reason, r.Remedy = "the call is filtered, as in containers",
+				"run the container with --cap-add=PERFMON and a seccomp profile that allows perf_event_open"
 		} else {
 			r.Reason, r.Remedy = "this kernel has no performance events", "a kernel with CONFIG_PERF_EVENTS"
 		}
 	case unix.ENOENT, unix.EOPNOTSUPP:
-		r.Reason, r.Remedy = "the processor, or the virtual machine, does not have this event", "--event cpu-clock works everywhere"
+		r.Reason, r.Remedy = "the processor, or the virtual machine, does not have this event",
+			"--event cpu-clock works everywhere"
 	case unix.EMFILE, unix.ENFILE:
-		r.Reason, r.Remedy = "too many open files: there are two events for each thread and CPU", "ulimit -n with more, or record the whole system with -a"
+		r.Reason, r.Remedy = "too many open files: there are two events for each thread and CPU",
+			"ulimit -n with more, or record the whole system with -a"
 	case unix.ESRCH:
 		r.Reason = "there is no such process"
 	case unix.EINVAL, unix.E2BIG:

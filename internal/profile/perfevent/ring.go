@@ -107,8 +107,8 @@ func (r *Ring) Next() {
 	r.current = nil
 }
 
-// After returns the bytes after the record that Peek returned, as far as the kernel had written at the last Refresh and up to the
-// ring's end: those of the next records.
+// After returns the bytes after the record that Peek returned, as far as the kernel had written at the last Refresh and
+// up to the ring's end: those of the next records.
 func (r *Ring) After() []byte {
 	at := r.tail & uint64(len(r.data)-1)
 	from := at + uint64(len(r.current))

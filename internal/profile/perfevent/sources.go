@@ -22,11 +22,12 @@ type Sources struct {
 
 // KernelSources returns the folders of this kernel.
 func KernelSources() *Sources {
-	return &Sources{Devices: "/sys/bus/event_source/devices", Tracing: []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"}}
+	return &Sources{Devices: "/sys/bus/event_source/devices", Tracing: []string{"/sys/kernel/tracing",
+		"/sys/kernel/debug/tracing"}}
 }
 
-// Tracepoint returns the number of a tracepoint, which is the config of its event, and whether it is a probe, as 'perf probe'
-// makes them.
+// Tracepoint returns the number of a tracepoint, which is the config of its event, and whether it is a probe, as 'perf
+// probe' makes them.
 func (s *Sources) Tracepoint(system, name string) (id uint64, probe bool, err error) {
 	dir, err := s.events()
 	if err != nil {
@@ -89,7 +90,8 @@ func hint(names []string, name string) string {
 	return ""
 }
 
-// Probes returns the type of the PMU kprobe or uprobe, and the config of its events that happen when a function returns.
+// Probes returns the type of the PMU kprobe or uprobe, and the config of its events that happen when a function
+// returns.
 func (s *Sources) Probes(pmu string) (typ uint32, atReturn uint64, err error) {
 	dir := filepath.Join(s.Devices, pmu)
 	b, err := os.ReadFile(filepath.Join(dir, "type"))

@@ -20,13 +20,16 @@ func fakeSources(t *testing.T, files map[string]string) *Sources {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o777))
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o666))
 	}
-	return &Sources{Devices: filepath.Join(dir, "devices"), Tracing: []string{filepath.Join(dir, "none"), filepath.Join(dir, "tracing")}}
+	return &Sources{Devices: filepath.Join(dir, "devices"), Tracing: []string{filepath.Join(dir, "none"),
+		filepath.Join(dir, "tracing")}}
 }
 
 // TestTracepoint: numbers of tracepoints come from their files, and an unknown name gives a near one.
 func TestTracepoint(t *testing.T) {
-	s := fakeSources(t, map[string]string{"tracing/events/sched/sched_switch/id": "316\n", "tracing/events/sched/sched_switch/format": "\tfield:int prev_prio;\n", "tracing/events/sched/sched_wakeup/id": "318\n",
-		"tracing/events/bad/bad/id": "many\n"})
+	s := fakeSources(t, map[string]string{"tracing/events/sched/sched_switch/id": "316\n",
+		"tracing/events/sched/sched_switch/format": "\tfield:int prev_prio;\n",
+		"tracing/events/sched/sched_wakeup/id":     "318\n",
+		"tracing/events/bad/bad/id":                "many\n"})
 	id, probe, err := s.Tracepoint("sched", "sched_switch")
 	require.NoError(t, err)
 	assert.Equal(t, []any{uint64(316), false}, []any{id, probe})
@@ -48,7 +51,8 @@ func TestTracefs(t *testing.T) {
 	s := fakeSources(t, nil)
 	_, _, err := s.Tracepoint("sched", "sched_switch")
 	assert.EqualError(t, err, "tracefs is not mounted; as root: mount -t tracefs none "+s.Tracing[0])
-	assert.ErrorContains(t, forbidden(&fs.PathError{Op: "open", Path: "/sys/kernel/tracing/events", Err: fs.ErrPermission}), "only root may read tracefs")
+	assert.ErrorContains(t, forbidden(&fs.PathError{Op: "open", Path: "/sys/kernel/tracing/events",
+		Err: fs.ErrPermission}), "only root may read tracefs")
 }
 
 // TestProbes: the type and the bit of probes at returns come from the PMU's folder.

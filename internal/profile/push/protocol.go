@@ -40,8 +40,10 @@ type Protocol struct {
 func protocols() []*Protocol {
 	return []*Protocol{
 		{Name: "pyroscope", path: "/push.v1.PusherService/Push", contentType: "application/proto", body: pyroscopeBody},
-		{Name: "otlp", path: "/v1development/profiles", contentType: "application/x-protobuf", encoding: "gzip", body: compressed(otlpBody)},
-		{Name: "pprof", contentType: "application/octet-stream", query: pprofQuery, body: func(p *Profile) ([]byte, error) { return p.Pprof, nil }},
+		{Name: "otlp", path: "/v1development/profiles", contentType: "application/x-protobuf", encoding: "gzip",
+			body: compressed(otlpBody)},
+		{Name: "pprof", contentType: "application/octet-stream", query: pprofQuery,
+			body: func(p *Profile) ([]byte, error) { return p.Pprof, nil }},
 	}
 }
 

@@ -232,12 +232,13 @@ func (p *Pusher) send(profile *Profile) error {
 	}
 }
 
-// sameServer follows a redirect only where that sends the same request to the same server: after 301, 302 and 303 it would
-// have no body, and no other server may have the profile or the headers.
+// sameServer follows a redirect only where that sends the same request to the same server: after 301, 302 and 303 it
+// would have no body, and no other server may have the profile or the headers.
 func sameServer(next *http.Request, before []*http.Request) error {
 	first := before[0]
 	const most = 10
-	if next.Method != first.Method || next.URL.Scheme != first.URL.Scheme || next.URL.Host != first.URL.Host || len(before) > most {
+	if next.Method != first.Method || next.URL.Scheme != first.URL.Scheme || next.URL.Host != first.URL.Host ||
+		len(before) > most {
 		return http.ErrUseLastResponse
 	}
 	return nil
@@ -282,7 +283,8 @@ func (p *Pusher) post(profile *Profile, body []byte) error {
 		return fmt.Errorf("%w: %s to %s, which is not followed", ErrRefused, res.Status, res.Header.Get("Location"))
 	// 4xx says that the request is wrong: trying again would not help, except after a timeout or
 	// too many requests.
-	case res.StatusCode/100 == 4 && res.StatusCode != http.StatusRequestTimeout && res.StatusCode != http.StatusTooManyRequests:
+	case res.StatusCode/100 == 4 && res.StatusCode != http.StatusRequestTimeout &&
+		res.StatusCode != http.StatusTooManyRequests:
 		return fmt.Errorf("%w: %s: %s", ErrRefused, res.Status, strings.TrimSpace(string(text)))
 	}
 	return fmt.Errorf("%s: %s", res.Status, strings.TrimSpace(string(text)))

@@ -8,9 +8,9 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// The kernel also follows frame pointers, at the time of the sample and in all of the process's memory. Where a walk ends at
-// a frame that this chain has, too, the chain's next ones are its callers. Go's systemstack needs that: it calls a function
-// on another stack, of which the kernel copies no more than that, but with its own frame pointer.
+// The kernel also follows frame pointers, at the time of the sample and in all of the process's memory. Where a walk
+// ends at a frame that this chain has, too, the chain's next ones are its callers. Go's systemstack needs that: it
+// calls a function on another stack, of which the kernel copies no more than that, but with its own frame pointer.
 
 // ends holds code that stacks end with.
 type ends struct {
@@ -80,8 +80,8 @@ func (u *unwinder) follow(c *copied, f *frameStack, chain []uint64) {
 	}
 }
 
-// after returns what follows the last of some frames in a chain, which may have it several times: calls that recurse. The chain
-// has about as many frames before it.
+// after returns what follows the last of some frames in a chain, which may have it several times: calls that recurse.
+// The chain has about as many frames before it.
 func after(chain, pcs []uint64) []uint64 {
 	n := len(pcs)
 	for far := range max(n, len(chain)) {

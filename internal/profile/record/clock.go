@@ -37,7 +37,8 @@ func parseOffset(text string) int64 {
 	for line := range strings.Lines(text) {
 		var name string
 		var sec, nsec int64
-		if n, _ := fmt.Sscan(line, &name, &sec, &nsec); n == 3 && (name == "monotonic" || name == fmt.Sprint(unix.CLOCK_MONOTONIC)) {
+		if n, _ := fmt.Sscan(line, &name, &sec, &nsec); n == 3 &&
+			(name == "monotonic" || name == fmt.Sprint(unix.CLOCK_MONOTONIC)) {
 			return sec*int64(time.Second) + nsec
 		}
 	}

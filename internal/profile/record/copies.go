@@ -12,8 +12,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// copies makes user stacks of what the kernel copies into samples: registers, and a part of the stack. Only here is known
-// how long copies are, and that they may be too short.
+// copies makes user stacks of what the kernel copies into samples: registers, and a part of the stack. Only here is
+// known how long copies are, and that they may be too short.
 type copies struct {
 	unwinder
 	growth

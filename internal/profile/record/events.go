@@ -65,11 +65,15 @@ func (e *Event) SetFilter(condition string) error {
 // Events lists the events that have a name of perf list, but for tracepoints.
 func Events() []*Event {
 	list := softwareEvents()
-	for config, names := range [...]string{unix.PERF_COUNT_HW_CPU_CYCLES: "cycles cpu-cycles", unix.PERF_COUNT_HW_INSTRUCTIONS: "instructions",
+	for config, names := range [...]string{unix.PERF_COUNT_HW_CPU_CYCLES: "cycles cpu-cycles",
+		unix.PERF_COUNT_HW_INSTRUCTIONS:     "instructions",
 		unix.PERF_COUNT_HW_CACHE_REFERENCES: "cache-references", unix.PERF_COUNT_HW_CACHE_MISSES: "cache-misses",
-		unix.PERF_COUNT_HW_BRANCH_INSTRUCTIONS: "branches branch-instructions", unix.PERF_COUNT_HW_BRANCH_MISSES: "branch-misses",
-		unix.PERF_COUNT_HW_BUS_CYCLES: "bus-cycles", unix.PERF_COUNT_HW_STALLED_CYCLES_FRONTEND: "stalled-cycles-frontend idle-cycles-frontend",
-		unix.PERF_COUNT_HW_STALLED_CYCLES_BACKEND: "stalled-cycles-backend idle-cycles-backend", unix.PERF_COUNT_HW_REF_CPU_CYCLES: "ref-cycles"} {
+		unix.PERF_COUNT_HW_BRANCH_INSTRUCTIONS:     "branches branch-instructions",
+		unix.PERF_COUNT_HW_BRANCH_MISSES:           "branch-misses",
+		unix.PERF_COUNT_HW_BUS_CYCLES:              "bus-cycles",
+		unix.PERF_COUNT_HW_STALLED_CYCLES_FRONTEND: "stalled-cycles-frontend idle-cycles-frontend",
+		unix.PERF_COUNT_HW_STALLED_CYCLES_BACKEND:  "stalled-cycles-backend idle-cycles-backend",
+		unix.PERF_COUNT_HW_REF_CPU_CYCLES:          "ref-cycles"} {
 		for name := range strings.FieldsSeq(names) {
 			list = append(list, &Event{Name: name, typ: unix.PERF_TYPE_HARDWARE, config: uint64(config)})
 		}
@@ -95,7 +99,8 @@ func softwareEvents() (list []*Event) {
 		{"context-switches cs", unix.PERF_COUNT_SW_CONTEXT_SWITCHES, Event{every: 1, kernel: true}},
 		{"cpu-migrations migrations", unix.PERF_COUNT_SW_CPU_MIGRATIONS, Event{every: 1, kernel: true}},
 		{"cgroup-switches", cgroupSwitches, Event{every: 1, kernel: true}},
-		{"off-cpu", unix.PERF_COUNT_SW_CONTEXT_SWITCHES, Event{every: 1, blocked: true, kernel: true, kind: "blocked", unit: "nanoseconds"}},
+		{"off-cpu", unix.PERF_COUNT_SW_CONTEXT_SWITCHES, Event{every: 1, blocked: true, kernel: true, kind: "blocked",
+			unit: "nanoseconds"}},
 	} {
 		for name := range strings.FieldsSeq(e.names) {
 			one := e.Event
@@ -109,7 +114,8 @@ func softwareEvents() (list []*Event) {
 // cacheEvents are those of PERF_TYPE_HW_CACHE: perf_event_open(2).
 func cacheEvents() (list []*Event) {
 	const operationAt, resultAt = 8, 16 // bits of config
-	operations := [...]struct{ hits, misses string }{{"loads", "load-misses"}, {"stores", "store-misses"}, {"prefetches", "prefetch-misses"}}
+	operations := [...]struct{ hits, misses string }{{"loads", "load-misses"}, {"stores", "store-misses"},
+		{"prefetches", "prefetch-misses"}}
 	for cache, c := range [...]struct {
 		name       string
 		operations []int
@@ -130,7 +136,8 @@ func EventByName(name string) (*Event, error) { return eventByName(perfevent.Ker
 func eventByName(from *perfevent.Sources, name string) (*Event, error) {
 	base, rest, qualified := strings.Cut(name, ":")
 	// Groups, patterns, PMUs, and what has no stack or no samples.
-	if strings.ContainsAny(name, "{}*?") || strings.Contains(base, "/") || slices.Contains([]string{"mem", "dummy", "bpf-output"}, base) {
+	if strings.ContainsAny(name, "{}*?") || strings.Contains(base, "/") ||
+		slices.Contains([]string{"mem", "dummy", "bpf-output"}, base) {
 		return nil, fmt.Errorf("record does not take event %q: use 'perf record --call-graph dwarf -e %s', and then 'ehasm script'", name, name)
 	}
 	e := cmp.Or(named(base), raw(base))
@@ -221,6 +228,7 @@ func (e *Event) stackfmt() *stackfmt.Event {
 	case e.objects != "":
 		weight = e.unit
 	}
-	return &stackfmt.Event{Name: e.Name, TID: true, CPU: true, Time: true, Period: true, Callchain: true, Kind: e.kind, Unit: e.unit, Samples: e.objects,
+	return &stackfmt.Event{Name: e.Name, TID: true, CPU: true, Time: true, Period: true, Callchain: true, Kind: e.kind,
+		Unit: e.unit, Samples: e.objects,
 		Weight: weight}
 }

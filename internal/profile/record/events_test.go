@@ -41,16 +41,20 @@ func TestEventsAsPerf(t *testing.T) {
 		e, err := EventByName(name)
 		require.NoError(t, err)
 		bit := func(mask uint64) string { return fmt.Sprint(min(e.bits&mask, 1)) }
-		assert.Equal(t, want, map[string]string{"type": fmt.Sprint(e.typ), "config": fmt.Sprintf("%x", e.config), "exclude_user": bit(unix.PerfBitExcludeUser),
-			"exclude_kernel": bit(unix.PerfBitExcludeKernel), "precise_ip": fmt.Sprint(e.bits / unix.PerfBitPreciseIPBit1)}, name)
+		assert.Equal(t, want, map[string]string{"type": fmt.Sprint(e.typ), "config": fmt.Sprintf("%x", e.config),
+			"exclude_user":   bit(unix.PerfBitExcludeUser),
+			"exclude_kernel": bit(unix.PerfBitExcludeKernel), "precise_ip": fmt.Sprint(e.bits / unix.PerfBitPreciseIPBit1)},
+			name)
 	}
 }
 
 // fakeKernel returns folders as sysfs and tracefs have them.
 func fakeKernel(t *testing.T) *perfevent.Sources {
 	dir := t.TempDir()
-	for path, text := range map[string]string{"events/sched/sched_switch/id": "316\n", "events/sched/sched_switch/format": "field:int prev_prio;\n",
-		"events/probe_libc/malloc/id": "1700\n", "events/probe_libc/malloc/format": "field:unsigned long __probe_ip;\n", "kprobe/type": "8\n", "uprobe/type": "9\n",
+	for path, text := range map[string]string{"events/sched/sched_switch/id": "316\n",
+		"events/sched/sched_switch/format": "field:int prev_prio;\n",
+		"events/probe_libc/malloc/id":      "1700\n", "events/probe_libc/malloc/format": "field:unsigned long __probe_ip;\n",
+		"kprobe/type": "8\n", "uprobe/type": "9\n",
 		"kprobe/format/retprobe": "config:0\n", "uprobe/format/retprobe": "config:0\n"} {
 		path = filepath.Join(dir, path)
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o777))
@@ -77,14 +81,16 @@ int main(void) { return _ZN2ns4calcEi(2); }
 
 	e, err := eventByName(from, "sched:sched_switch")
 	require.NoError(t, err)
-	assert.Equal(t, &Event{Name: "sched:sched_switch", typ: unix.PERF_TYPE_TRACEPOINT, config: 316, every: 1, kernel: true, raw: "sched_switch"}, e)
+	assert.Equal(t, &Event{Name: "sched:sched_switch", typ: unix.PERF_TYPE_TRACEPOINT, config: 316, every: 1, kernel: true,
+		raw: "sched_switch"}, e)
 	require.NoError(t, e.SetFilter("prev_pid == 1"))
 	e, err = eventByName(from, "probe_libc:malloc")
 	require.NoError(t, err)
 	assert.Equal(t, []any{uint64(1700), true}, []any{e.config, e.wide})
 	e, err = eventByName(from, "kretprobe:do_sys_openat2")
 	require.NoError(t, err)
-	assert.Equal(t, &Event{Name: "kretprobe:do_sys_openat2", typ: 8, config: 1, every: 1, kernel: true, probe: &probe{[]byte("do_sys_openat2\x00"), 0}, wide: true}, e)
+	assert.Equal(t, &Event{Name: "kretprobe:do_sys_openat2", typ: 8, config: 1, every: 1, kernel: true,
+		probe: &probe{[]byte("do_sys_openat2\x00"), 0}, wide: true}, e)
 	assert.Error(t, e.SetFilter("1"))
 	e, err = eventByName(from, "kprobe:vfs_read+0x8")
 	require.NoError(t, err)
@@ -92,7 +98,8 @@ int main(void) { return _ZN2ns4calcEi(2); }
 
 	named, err := eventByName(from, "uprobe:"+program+":twice")
 	require.NoError(t, err)
-	assert.Equal(t, []any{uint32(9), uint64(0), false, program + "\x00"}, []any{named.typ, named.config, named.kernel, string(named.probe.name)})
+	assert.Equal(t, []any{uint32(9), uint64(0), false, program + "\x00"}, []any{named.typ, named.config, named.kernel,
+		string(named.probe.name)})
 	nm, err := exec.Command("nm", program).Output()
 	require.NoError(t, err)
 	address := regexp.MustCompile(`(?m)^0*([0-9a-f]+) t twice$`).FindSubmatch(nm)
@@ -145,6 +152,8 @@ func TestProbeAttributes(t *testing.T) {
 	assert.Equal(t, uint64(unix.PerfBitDisabled), opt.longAttr(a).Bits&(inherited|unix.PerfBitDisabled))
 	opt.Target.PIDs = []int{1}
 	assert.Equal(t, uint64(unix.PerfBitDisabled), opt.sampleAttr(e, false, 1<<16).Bits&(inherited|unix.PerfBitDisabled))
-	assert.ErrorContains(t, (&Event{Name: "uprobe:f:g", probe: e.probe}).explain(unix.EACCES), "uprobe:f:g: permission denied: a probe needs root")
-	assert.ErrorContains(t, (&Event{Name: "kprobe:f", kernel: true, probe: e.probe}).explain(unix.ENOENT), "no such function")
+	assert.ErrorContains(t, (&Event{Name: "uprobe:f:g", probe: e.probe}).explain(unix.EACCES),
+		"uprobe:f:g: permission denied: a probe needs root")
+	assert.ErrorContains(t, (&Event{Name: "kprobe:f", kernel: true, probe: e.probe}).explain(unix.ENOENT),
+		"no such function")
 }

@@ -117,8 +117,8 @@ func objectAt(tr *tracker, pid int32, m procfs.Mapping) *unwind.Object {
 // gone is a process that there is not.
 const gone = 1 << 30
 
-// TestEnded: the file of a process that has ended is found where its parent sees it. What was not found for one process is
-// looked for again for the next.
+// TestEnded: the file of a process that has ended is found where its parent sees it. What was not found for one process
+// is looked for again for the next.
 func TestEnded(t *testing.T) {
 	pid, m := replaced(t, func(string) {})
 	m.Name += ".old"
@@ -140,8 +140,8 @@ func TestEnded(t *testing.T) {
 	assert.Empty(t, objectAt(tr, gone+2, m).Path(), "another file")
 }
 
-// TestWrittenInPlace: a file that is written to is another one, with a build-id and without. One that was written to after it was
-// mapped is not taken for what was mapped.
+// TestWrittenInPlace: a file that is written to is another one, with a build-id and without. One that was written to
+// after it was mapped is not taken for what was mapped.
 func TestWrittenInPlace(t *testing.T) {
 	for _, withID := range []bool{true, false} {
 		path := filepath.Join(t.TempDir(), "program")

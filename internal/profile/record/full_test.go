@@ -22,7 +22,8 @@ func fillWindow(t *testing.T, r *region, kind chunkKind, body func(b []byte, i i
 	_, err := r.file.WriteAt(binary.LittleEndian.AppendUint64(nil, regionChunks), windowStart(0))
 	require.NoError(t, err)
 	for i := 4; i < regionChunks; i++ {
-		b, err := binary.Append(nil, binary.LittleEndian, chunkHeader{Ready: r.token, Kind: kind, PID: uint32(os.Getpid()), Generation: uint64(i), Used: regionChunk})
+		b, err := binary.Append(nil, binary.LittleEndian, chunkHeader{Ready: r.token, Kind: kind, PID: uint32(os.Getpid()),
+			Generation: uint64(i), Used: regionChunk})
 		require.NoError(t, err)
 		b = append(body(b, i), make([]byte, regionChunk)...)
 		_, err = r.file.WriteAt(b[:regionChunk], windowStart(0)+regionPage+int64(i)*regionChunk)
@@ -52,15 +53,16 @@ func peakOf(f func()) (peak uint64) {
 	return peak
 }
 
-// TestRegionFull: a program that fills its window with distinct stacks, addresses or names of files makes this process take
-// a bounded amount of memory, and leaves a profile of the rest.
+// TestRegionFull: a program that fills its window with distinct stacks, addresses or names of files makes this process
+// take a bounded amount of memory, and leaves a profile of the rest.
 func TestRegionFull(t *testing.T) {
 	stacks := func(frames int) func(token uint64) func(b []byte, i int) []byte {
 		return func(token uint64) func(b []byte, i int) []byte {
 			return func(b []byte, i int) []byte {
 				for len(b)+2*regionLine+frames*word <= regionChunk {
 					at := uint64(i)<<32 + uint64(len(b))<<12
-					b, _ = binary.Append(b, binary.LittleEndian, stackHeader{Ready: token, Frames: uint32(frames), End: int16(abi.StatusOutermost), Generation: 1, Objects: 1 << 16, Bytes: 1000})
+					b, _ = binary.Append(b, binary.LittleEndian, stackHeader{Ready: token, Frames: uint32(frames),
+						End: int16(abi.StatusOutermost), Generation: 1, Objects: 1 << 16, Bytes: 1000})
 					for k := range frames {
 						b = binary.LittleEndian.AppendUint64(b, at+uint64(k)+1<<20)
 					}

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inKernel unwinds user stacks in the kernel, at the sample. Processes that are sampled get regions there, with those objects that
-// have tables in the cache, or that walks of copies have met. A sample for which the kernel has no answer comes with a copy of the
-// stack, as all do without it.
+// inKernel unwinds user stacks in the kernel, at the sample. Processes that are sampled get regions there, with those
+// objects that have tables in the cache, or that walks of copies have met. A sample for which the kernel has no answer
+// comes with a copy of the stack, as all do without it.
 type inKernel struct {
 	*copies
 	tracker  *tracker
@@ -52,8 +52,8 @@ type copier struct {
 	texts int
 }
 
-// withCopy are the outcomes for which a sample comes with a copy of its stack, too. A walk that has as many frames as are
-// wanted needs none; memory that is not there can be read later.
+// withCopy are the outcomes for which a sample comes with a copy of its stack, too. A walk that has as many frames as
+// are wanted needs none; memory that is not there can be read later.
 const withCopy = bpfunwind.NeedsCopy&^(1<<bpfunwind.FrameLimit) | 1<<bpfunwind.Unreadable
 
 // errNamespace says why numbers of processes in the kernel are not those in records.
@@ -64,7 +64,8 @@ func newInKernel(o *Options) (k *inKernel, err error) {
 	if !firstNamespace() {
 		return nil, errNamespace
 	}
-	k = &inKernel{tables: newTables(o.Tables), views: make(map[uint32]*kernelView), copied: make(map[int32]copier), programs: make(map[uint32]*bpfunwind.Program)}
+	k = &inKernel{tables: newTables(o.Tables), views: make(map[uint32]*kernelView), copied: make(map[int32]copier),
+		programs: make(map[uint32]*bpfunwind.Program)}
 	const part = 4 // of a ring for copies; the kernel takes the memory of both at once
 	k.kernel, err = bpfunwind.Load(bpfunwind.Options{MaxFrames: o.MaxStack, RingSize: o.Ring / part, Copies: withCopy})
 	if err != nil {
@@ -140,15 +141,17 @@ func (k *inKernel) hookProbe(program *bpfunwind.Program, e *Event, cpu int) erro
 // longSource is the source of samples that would have longer copies, see growth.
 const longSource = 1 << 8
 
-// firstNamespace reports whether this process is in the first PID namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h).
+// firstNamespace reports whether this process is in the first PID namespace (PROC_PID_INIT_INO in
+// include/linux/proc_ns.h).
 func firstNamespace() bool {
 	name, err := os.Readlink("/proc/self/ns/pid")
 	return err == nil && name == "pid:[4026531836]"
 }
 
-// load loads the program of an event, if it has one. Where perf samples the event, the program runs at samples, and what it returns
-// says whether perf writes the sample. Tracepoints and probes are hooked: what a program returns at a perf event of a tracepoint holds
-// for all who watch it, and one at a probe of each CPU's event runs at the hits of all CPUs.
+// load loads the program of an event, if it has one. Where perf samples the event, the program runs at samples, and
+// what it returns says whether perf writes the sample. Tracepoints and probes are hooked: what a program returns at a
+// perf event of a tracepoint holds for all who watch it, and one at a probe of each CPU's event runs at the hits of all
+// CPUs.
 func (k *inKernel) load(o *Options, e *Event, number uint32) error {
 	source := bpfunwind.Source{ID: number, Kernel: e.bits&unix.PerfBitExcludeKernel == 0}
 	if !e.sampled() {
@@ -220,9 +223,11 @@ func (k *inKernel) countWalk(w *bpfunwind.Sample) {
 		return
 	}
 	th, p := k.tracker.sampled(int32(w.PID), int32(w.TID))
-	one := sampled{Sample: Sample{Time: w.Time, Period: w.Period, TID: int32(w.TID), CPU: w.CPU}, pid: int32(w.PID), event: uint8(w.Source),
+	one := sampled{Sample: Sample{Time: w.Time, Period: w.Period, TID: int32(w.TID), CPU: w.CPU}, pid: int32(w.PID),
+		event:  uint8(w.Source),
 		kernel: w.Kernel, user: frameStack{pcs: w.User, cause: causeOf(w)}}
-	if view == nil || w.View != p.view && w.View != p.viewBefore || p.sampledMaps != view.maps && !sameCode(view.maps, p.sampledMaps, w.User) {
+	if view == nil || w.View != p.view && w.View != p.viewBefore || p.sampledMaps != view.maps &&
+		!sameCode(view.maps, p.sampledMaps, w.User) {
 		one.user = frameStack{cause: unwind.NoMapping} // another process has the number, or other code is there now
 	}
 	if one.user.cause == unwind.Outermost {
@@ -307,8 +312,8 @@ func (k *inKernel) update(now time.Time) {
 	}
 }
 
-// wait waits for tables no longer than for mappings. Copies wake the reader, since the kernel may then be told of a process; but not
-// for a while after some that told it nothing.
+// wait waits for tables no longer than for mappings. Copies wake the reader, since the kernel may then be told of a
+// process; but not for a while after some that told it nothing.
 func (k *inKernel) wait(most time.Duration) (wait, blind time.Duration) {
 	if k.busy() {
 		most = min(most, leastMap)
@@ -320,7 +325,8 @@ func (k *inKernel) wait(most time.Duration) (wait, blind time.Duration) {
 	return most, blind
 }
 
-// tell gives a process the regions of its objects that have tables. If the kernel has no room for them, samples still come with copies.
+// tell gives a process the regions of its objects that have tables. If the kernel has no room for them, samples still
+// come with copies.
 func (k *inKernel) tell(pid int32, p *process, now time.Time) {
 	var list []bpfunwind.Mapping
 	maps := p.Maps()
@@ -339,7 +345,8 @@ func (k *inKernel) tell(pid int32, p *process, now time.Time) {
 	if k.copied[pid] = (copier{now, len(p.texts)}); !complete {
 		k.copied[pid] = copier{}
 	}
-	if v := k.views[p.view]; len(list) == 0 || v == nil && k.busy() || v != nil && v.maps == maps && v.regions == len(list) {
+	if v := k.views[p.view]; len(list) == 0 || v == nil && k.busy() || v != nil && v.maps == maps &&
+		v.regions == len(list) {
 		return
 	}
 	view, err := k.kernel.MapProcess(uint32(pid), list)

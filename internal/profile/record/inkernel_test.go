@@ -57,7 +57,8 @@ func kernelOptions(t *testing.T) *Options {
 		return &opt
 	}
 	_, err = Open(opt)
-	assert.True(t, errors.Is(err, bpfunwind.ErrRights) || errors.Is(err, bpfunwind.ErrKernel) || errors.Is(err, errNamespace), "%v", err)
+	assert.True(t, errors.Is(err, bpfunwind.ErrRights) || errors.Is(err, bpfunwind.ErrKernel) ||
+		errors.Is(err, errNamespace), "%v", err)
 	opt.Unwind = Anywhere
 	s, err := Open(opt)
 	require.NoError(t, err)
@@ -70,7 +71,8 @@ func kernelOptions(t *testing.T) *Options {
 func compileC(t *testing.T, sources map[string]string, flags ...string) string {
 	dir := t.TempDir()
 	for name, source := range sources {
-		cmd := exec.Command("gcc", append(flags, "-O1", "-fno-optimize-sibling-calls", "-x", "c", "-o", filepath.Join(dir, name), "-")...)
+		cmd := exec.Command("gcc", append(flags, "-O1", "-fno-optimize-sibling-calls", "-x", "c", "-o",
+			filepath.Join(dir, name), "-")...)
 		cmd.Stdin = strings.NewReader(source)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
@@ -81,7 +83,8 @@ func compileC(t *testing.T, sources map[string]string, flags ...string) string {
 // recordInKernel records a shell command until the kernel has unwound some hundred stacks.
 func recordInKernel(t *testing.T, opt Options, command string) *Profile {
 	const enough, atMost = 300, 60000
-	shell := exec.Command("sh", "-c", "("+strings.Replace(command, "; ", " && exec ", 1)+") & p=$!; trap 'kill $p; exit 0' TERM; wait $p")
+	shell := exec.Command("sh", "-c", "("+strings.Replace(command, "; ", " && exec ",
+		1)+") & p=$!; trap 'kill $p; exit 0' TERM; wait $p")
 	p := recordUntil(t, opt, shell, func(c *Counts) bool { return c.InKernel >= enough || c.Samples >= atMost })
 	require.GreaterOrEqual(t, p.Counts.InKernel, uint64(enough))
 	return p
@@ -95,7 +98,8 @@ func TestInKernel(t *testing.T) {
 	}
 	const calls, enough, atMost = 5000, 500, 60000
 	dir := compileC(t, map[string]string{"deep": strings.Replace(deep, "down(40)", fmt.Sprintf("down(%d)", calls-1), 1)})
-	p := recordUntil(t, *opt, exec.Command(filepath.Join(dir, "deep")), func(c *Counts) bool { return c.InKernel >= enough || c.Samples >= atMost })
+	p := recordUntil(t, *opt, exec.Command(filepath.Join(dir, "deep")),
+		func(c *Counts) bool { return c.InKernel >= enough || c.Samples >= atMost })
 	assert.GreaterOrEqual(t, p.Counts.InKernel, uint64(enough))
 	right := 0
 	want := ";main" + strings.Repeat(";down", calls) + ";work"
@@ -127,7 +131,8 @@ func TestInKernelCalls(t *testing.T) {
 	assert.NotZero(t, calls)
 }
 
-// TestInKernelCached: where tables are cached, all stacks of a program that begins are whole from its third sample on, however deep.
+// TestInKernelCached: where tables are cached, all stacks of a program that begins are whole from its third sample on,
+// however deep.
 func TestInKernelCached(t *testing.T) {
 	opt := kernelOptions(t)
 	if opt == nil {
@@ -136,7 +141,8 @@ func TestInKernelCached(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	opt.Frequency, opt.Samples = 997, true
 	const calls, enough, atMost, tries, late = 1000, 50, 6000, 8, 2
-	program := filepath.Join(compileC(t, map[string]string{"deep": strings.Replace(deep, "down(40)", fmt.Sprintf("down(%d)", calls-1), 1)}), "deep")
+	program := filepath.Join(compileC(t,
+		map[string]string{"deep": strings.Replace(deep, "down(40)", fmt.Sprintf("down(%d)", calls-1), 1)}), "deep")
 	least, all := math.MaxInt, 0
 	for try := 0; try < tries && least > late; try++ { // a busy machine may wake the reader late
 		made := ondemand.New(ondemand.Options{Keep: true})
@@ -144,7 +150,10 @@ func TestInKernelCached(t *testing.T) {
 		opt.Tables = func(o *unwind.Object, wanted bool) (*bpfunwind.Tables, error) {
 			return made.Tables(t.Context(), o, wanted)
 		}
-		p := recordUntil(t, *opt, exec.Command(program), func(c *Counts) bool { return c.InKernel >= enough || c.Samples >= atMost })
+		p := recordUntil(t, *opt, exec.Command(program), func(c *Counts) bool {
+			return c.InKernel >= enough ||
+				c.Samples >= atMost
+		})
 		slices.SortFunc(p.Samples, func(a, b Sample) int { return cmp.Compare(a.Time, b.Time) })
 		last := 0 // number of the last sample of the program that is not whole
 		all = 0
@@ -197,8 +206,8 @@ func main() {
 	assert.Greater(t, p.Counts.Whole(), 0.98, "%v", p.Counts.Ends)
 }
 
-// TestInKernelHooked: at tracepoints and probes each event has one stack, which the kernel unwinds once it knows the program. What
-// other processes do is not recorded.
+// TestInKernelHooked: at tracepoints and probes each event has one stack, which the kernel unwinds once it knows the
+// program. What other processes do is not recorded.
 func TestInKernelHooked(t *testing.T) {
 	opt := kernelOptions(t)
 	if opt == nil {
@@ -230,7 +239,8 @@ int main(int argc, char **argv) {
 	defer other.Wait()
 	probe, err := EventByName("uprobe:" + program + ":probed")
 	require.NoError(t, err)
-	switches := &Event{Name: "sched:sched_switch", typ: unix.PERF_TYPE_TRACEPOINT, every: 1, kernel: true, raw: "sched_switch"}
+	switches := &Event{Name: "sched:sched_switch", typ: unix.PERF_TYPE_TRACEPOINT, every: 1, kernel: true,
+		raw: "sched_switch"}
 	opt.Event, opt.More = switches, []*Event{probe}
 	made := map[string]*bpfunwind.Tables{}
 	tables := opt.Tables
@@ -269,14 +279,16 @@ int main(int argc, char **argv) {
 	}
 }
 
-// TestInKernelReleased: tables of an object that a process has unmapped are freed once the kernel is told of that, and those of
-// objects that no stack has met once no process has them. Objects that stacks have met are known to those who name frames.
+// TestInKernelReleased: tables of an object that a process has unmapped are freed once the kernel is told of that, and
+// those of objects that no stack has met once no process has them. Objects that stacks have met are known to those who
+// name frames.
 func TestInKernelReleased(t *testing.T) {
 	opt := kernelOptions(t)
 	if opt == nil {
 		return
 	}
-	dir := compileC(t, map[string]string{"one.so": "int one(void) { return 1; }", "two.so": "int two(void) { return 2; }"}, "-shared", "-fPIC")
+	dir := compileC(t, map[string]string{"one.so": "int one(void) { return 1; }", "two.so": "int two(void) { return 2; }"},
+		"-shared", "-fPIC")
 	var met []*unwind.Object
 	opt.OnObject = func(o *unwind.Object) { met = append(met, o) }
 	tables := opt.Tables
@@ -315,7 +327,8 @@ func TestInKernelReleased(t *testing.T) {
 	assert.Empty(t, k.objects)
 }
 
-// worker is a program whose functions have a name of their own and frames of a size of their own; it ends as another program.
+// worker is a program whose functions have a name of their own and frames of a size of their own; it ends as another
+// program.
 const worker = `
 #include <unistd.h>
 #include <stdio.h>

@@ -133,12 +133,14 @@ func (in *Inside) pollWindow(w uint64) error {
 	return nil
 }
 
-// userEnd is where the address space of programs ends at the latest: with 5-level paging, Documentation/arch/x86/x86_64/mm.rst.
+// userEnd is where the address space of programs ends at the latest: with 5-level paging,
+// Documentation/arch/x86/x86_64/mm.rst.
 const userEnd = 1 << 56
 
 // Bounds on what programs say that they have mapped.
 const (
-	mostText   = 16 << 20  // bytes of /proc/PID/maps: a process has 65,530 mappings, if vm.max_map_count is Linux's default
+	// bytes of /proc/PID/maps: a process has 65,530 mappings, if vm.max_map_count is Linux's default
+	mostText   = 16 << 20
 	mostKept   = 256 << 20 // the same, of all processes
 	mostMapped = 1 << 18   // executable mappings of all processes
 	mostKnown  = 1 << 14   // files
@@ -234,7 +236,8 @@ const (
 func (in *Inside) newProfile(e *Event) *Profile {
 	event := e.stackfmt()
 	event.Every = e.every
-	return &Profile{Table: newTable(), Event: event, Start: in.began, Duration: time.Since(in.began), Objects: in.opt.Objects}
+	return &Profile{Table: newTable(), Event: event, Start: in.began, Duration: time.Since(in.began),
+		Objects: in.opt.Objects}
 }
 
 // full reports whether stacks have more frames than a program has places that allocate, and callers of these.
@@ -246,7 +249,8 @@ func (p *Profile) add(st *Stack, maps *unwind.Maps, objects, period uint64, pcs 
 	if n == 0 || period == 0 {
 		return
 	}
-	words := append([]uint64{uint64(uintptr(unsafe.Pointer(maps))), uint64(st.Comm)<<32 | uint64(st.End), uint64(len(guesses))}, pcs...)
+	words := append([]uint64{uint64(uintptr(unsafe.Pointer(maps))), uint64(st.Comm)<<32 | uint64(st.End),
+		uint64(len(guesses))}, pcs...)
 	h := p.hash(words)
 	id, ok := p.index[h]
 	if !ok {
@@ -257,7 +261,8 @@ func (p *Profile) add(st *Stack, maps *unwind.Maps, objects, period uint64, pcs 
 }
 
 // read reads all stacks, and counts them in p.
-func (in *Inside) read(each func(*Stack, *unwind.Maps, *stackHeader, []uint64, []int) bool, p *Profile) (*InsideCounts, error) {
+func (in *Inside) read(each func(*Stack, *unwind.Maps, *stackHeader, []uint64, []int) bool, p *Profile) (*InsideCounts,
+	error) {
 	windows, err := in.region.windowsWritten()
 	if err != nil {
 		return nil, err
@@ -287,7 +292,8 @@ func (in *Inside) read(each func(*Stack, *unwind.Maps, *stackHeader, []uint64, [
 }
 
 // readWindow does so for one window.
-func (in *Inside) readWindow(w uint64, c *InsideCounts, p *Profile, each func(*Stack, *unwind.Maps, *stackHeader, []uint64, []int) bool) error {
+func (in *Inside) readWindow(w uint64, c *InsideCounts, p *Profile, each func(*Stack, *unwind.Maps, *stackHeader,
+	[]uint64, []int) bool) error {
 	head, err := in.region.window(w)
 	if err != nil {
 		return err
@@ -418,12 +424,14 @@ func (p *Profile) insideText() string {
 	c, n := p.Inside, &p.Counts
 	var b strings.Builder
 	if c.Bytes > 0 {
-		fmt.Fprintf(&b, "%s allocated in %s objects; %s in %s of them live\n", amount(c.Bytes), amount0(c.Objects), amount(c.LiveBytes), amount0(c.LiveObj))
+		fmt.Fprintf(&b, "%s allocated in %s objects; %s in %s of them live\n", amount(c.Bytes), amount0(c.Objects),
+			amount(c.LiveBytes), amount0(c.LiveObj))
 		if c.Taken < fewSamples {
 			fmt.Fprintf(&b, "  these figures rest on few samples (%d) and may well be %.0f %% off; a lower --period takes more\n", c.Taken, 100/math.Sqrt(float64(max(c.Taken, 1))))
 		}
 	}
-	fmt.Fprintf(&b, "%d samples in %.1f s of %d processes, %d distinct stacks, %.1f frames each\n", c.Taken, p.Duration.Seconds(), c.Processes, n.Unwound,
+	fmt.Fprintf(&b, "%d samples in %.1f s of %d processes, %d distinct stacks, %.1f frames each\n", c.Taken,
+		p.Duration.Seconds(), c.Processes, n.Unwound,
 		float64(n.Frames)/float64(max(n.Unwound, 1)))
 	for cause := range unwind.NumCauses {
 		stackfmt.SummaryLine(&b, cause.String(), n.Ends[cause], n.Unwound, " of the stacks")

@@ -23,8 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestJIT: a program makes a function that calls back into the program, and does nothing else. Stacks are whole if its jitdump file
-// has rows for the function, or if the function's code tells; a function that never returns tells nothing.
+// TestJIT: a program makes a function that calls back into the program, and does nothing else. Stacks are whole if its
+// jitdump file has rows for the function, or if the function's code tells; a function that never returns tells nothing.
 func TestJIT(t *testing.T) {
 	dir := t.TempDir()
 	src, bin := filepath.Join(dir, "jitted.c"), filepath.Join(dir, "jitted")
@@ -65,7 +65,8 @@ func spinSamples(t *testing.T, folded string) (all, through int) {
 	return all, through
 }
 
-// TestForgetCode: a sample that comes after the exit of a process's first thread opens its jitdump file again, but not for ever.
+// TestForgetCode: a sample that comes after the exit of a process's first thread opens its jitdump file again, but not
+// for ever.
 func TestForgetCode(t *testing.T) {
 	path, le := filepath.Join(t.TempDir(), "jit-1.dump"), binary.LittleEndian
 	b := make([]byte, 40+16+40+2+1)

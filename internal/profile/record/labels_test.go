@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestLabelWithinExec: a sample of execve, before the program is mapped, has no label of the program; those after it do.
+// TestLabelWithinExec: a sample of execve, before the program is mapped, has no label of the program; those after it
+// do.
 func TestLabelWithinExec(t *testing.T) {
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
 	defer tr.Close()
@@ -24,7 +25,8 @@ func TestLabelWithinExec(t *testing.T) {
 	tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("program"), Exec: true})
 	space := tr.process(pid).space
 	before := l.number(tr, pid, pid, 0, tr.process(pid))
-	tr.mapped(&perfdata.Mmap{PID: pid, TID: pid, Addr: 0x1000, Len: 0x1000, Exec: true, Name: []byte("/bin/program")}, &mapped.Found{})
+	tr.mapped(&perfdata.Mmap{PID: pid, TID: pid, Addr: 0x1000, Len: 0x1000, Exec: true, Name: []byte("/bin/program")},
+		&mapped.Found{})
 	assert.Equal(t, space, tr.process(pid).space)
 	after := l.number(tr, pid, pid, 0, tr.process(pid))
 	sets := l.take()

@@ -55,5 +55,6 @@ func joinLost(list, more []Lost) []Lost {
 func (l *Lost) sample(worker stackfmt.Worker) *stackfmt.Sample {
 	f := &frame.Frame{Name: "[samples lost by the kernel]", DSO: "[lost]"}
 	worker.Render(f)
-	return &stackfmt.Sample{Comm: "[lost]", Count: l.Count, Period: l.Period, Event: l.Event, Frames: []*frame.Frame{f}, End: stackfmt.NoUserStack}
+	return &stackfmt.Sample{Comm: "[lost]", Count: l.Count, Period: l.Period, Event: l.Event, Frames: []*frame.Frame{f},
+		End: stackfmt.NoUserStack}
 }

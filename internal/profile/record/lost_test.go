@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLost: of several events whose ring is full before anything is read, each one's samples and lost samples are as many
-// as the kernel has counted of it.
+// TestLost: of several events whose ring is full before anything is read, each one's samples and lost samples are as
+// many as the kernel has counted of it.
 func TestLost(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -66,7 +66,9 @@ func TestLostPeriod(t *testing.T) {
 	assert.Equal(t, want, p.Lost)
 	assert.EqualValues(t, 12, p.Counts.Lost)
 
-	joined := Join([]*Profile{p, {Lost: []Lost{{Event: p.More[0], Count: 1, Period: 1}, {Event: p.More[1], Count: 3, Period: 500}}}})
-	assert.Equal(t, []Lost{want[0], {Event: p.More[1], Count: 5, Period: 1500}, {Event: p.More[0], Count: 1, Period: 1}}, joined.Lost)
+	joined := Join([]*Profile{p, {Lost: []Lost{{Event: p.More[0], Count: 1, Period: 1},
+		{Event: p.More[1], Count: 3, Period: 500}}}})
+	assert.Equal(t, []Lost{want[0], {Event: p.More[1], Count: 5, Period: 1500}, {Event: p.More[0], Count: 1, Period: 1}},
+		joined.Lost)
 	assert.Equal(t, want, p.Lost, "a joined profile stays as it is")
 }

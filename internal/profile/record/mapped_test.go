@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMappedSoonGone: rings are read often after mappings of what may be out of reach soon, and not because known programs are
-// executed again.
+// TestMappedSoonGone: rings are read often after mappings of what may be out of reach soon, and not because known
+// programs are executed again.
 func TestMappedSoonGone(t *testing.T) {
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
 	defer tr.Close()
@@ -55,8 +55,8 @@ func TestMappedElsewhere(t *testing.T) {
 	}
 }
 
-// TestMovedCode: anonymous memory with the bytes of a file's code at its place is that code, whether /proc lists it or a record
-// tells. Other memory there is not.
+// TestMovedCode: anonymous memory with the bytes of a file's code at its place is that code, whether /proc lists it or
+// a record tells. Other memory there is not.
 func TestMovedCode(t *testing.T) {
 	pid := int32(os.Getpid())
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
@@ -77,10 +77,12 @@ func TestMovedCode(t *testing.T) {
 	const page = 4096
 	size := file.End - file.Start - page
 	f := tr.Find(tr.origin(pid), &file, time.Time{})
-	anon := perfdata.Mmap{PID: pid, TID: pid, Addr: file.Start + page, Len: size, PgOff: file.Start + page, Exec: true, Name: []byte(procfs.AnonName)}
+	anon := perfdata.Mmap{PID: pid, TID: pid, Addr: file.Start + page, Len: size, PgOff: file.Start + page, Exec: true,
+		Name: []byte(procfs.AnonName)}
 	for shift, moved := range map[uint64]bool{0: true, page: false} { // the file's place, and another one
 		tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("x"), Exec: true})
-		tr.mapped(&perfdata.Mmap{PID: pid, TID: pid, Addr: file.Start + shift, Len: file.End - file.Start, PgOff: file.Offset, Exec: true,
+		tr.mapped(&perfdata.Mmap{PID: pid, TID: pid, Addr: file.Start + shift, Len: file.End - file.Start, PgOff: file.Offset,
+			Exec: true,
 			Name: []byte(file.Name), Inode: file.Inode}, &f)
 		tr.mapped(&anon, &mapped.Found{})
 		maps := mapsOf(tr, pid)

@@ -62,8 +62,8 @@ func attrBytes(a *perfevent.Attr) []byte {
 	return append([]byte(nil), unsafe.Slice((*byte)(unsafe.Pointer(a)), unsafe.Sizeof(*a))...)
 }
 
-// open opens the events of the target; user is set if the kernel must not be sampled, inKernel if stacks are unwound there. Nothing is
-// counted until the events are enabled, or the command is executed.
+// open opens the events of the target; user is set if the kernel must not be sampled, inKernel if stacks are unwound
+// there. Nothing is counted until the events are enabled, or the command is executed.
 func (o *Options) open(user, inKernel bool) (*opened, error) {
 	cpus, err := onlineCPUs()
 	if err != nil {
@@ -295,9 +295,9 @@ func replace(old, by *stream) error {
 	return nil
 }
 
-// mute makes sure that programs which are executed from now on are not sampled by the events of a stream that is disabled:
-// what they inherit is enabled by their execution again. The kernel's settings may not reach all, so samples of these
-// events are also known by their numbers.
+// mute makes sure that programs which are executed from now on are not sampled by the events of a stream that is
+// disabled: what they inherit is enabled by their execution again. The kernel's settings may not reach all, so samples
+// of these events are also known by their numbers.
 func (s *stream) mute(e *Event) (ids map[uint64]bool) {
 	never := uint64(1) << 62
 	if e.counted() {

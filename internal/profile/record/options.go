@@ -43,10 +43,12 @@ type Options struct {
 	Places   *jit.Places          // which learns where names of code made at run time are; may be nil
 	OnObject func(*unwind.Object) // see unwind.Walker; may be nil
 	Raw      *RawWriter           // gets all records; may be nil
-	// Tables returns what the kernel unwinds an object by: what is at hand or, if wanted, made now. nil: nothing is unwound there.
+	// Tables returns what the kernel unwinds an object by: what is at hand or, if wanted, made now. nil: nothing is
+	// unwound there.
 	Tables func(o *unwind.Object, wanted bool) (*bpfunwind.Tables, error)
 	// Left is called for an object that is released, with the link-time addresses at which it was met: names for those
-	// may still be asked for, as it was with all that is known of it. Its file may be used until done is called. May be nil.
+	// may still be asked for, as it was with all that is known of it. Its file may be used until done is called. May be
+	// nil.
 	Left func(o *unwind.Object, met []uint64, done func())
 }
 
@@ -123,7 +125,8 @@ func (o *Options) sampleAttr(e *Event, user bool, ring int) *perfevent.Attr {
 		a.Sample_type |= uint64(perfdata.SampleStackUser)
 		a.Sample_stack_user = uint32(o.Copy)
 	}
-	if e.every > 1 { // with a period in samples, the kernel takes one each time that a software event occurs: perf_swevent_event
+	// with a period in samples, the kernel takes one each time that a software event occurs: perf_swevent_event
+	if e.every > 1 {
 		a.Sample_type &^= uint64(perfdata.SamplePeriod)
 	}
 	const parts = 4
@@ -131,9 +134,9 @@ func (o *Options) sampleAttr(e *Event, user bool, ring int) *perfevent.Attr {
 	return a
 }
 
-// widen makes an event one of all processes that counts from the start; see Session.foreign. Probes cannot be inherited: for
-// each child the kernel would read the file's name again, from the memory of the program that forks. Where 'perf probe' has made
-// one, Linux 6.1 removes it from a program when a child of it ends.
+// widen makes an event one of all processes that counts from the start; see Session.foreign. Probes cannot be
+// inherited: for each child the kernel would read the file's name again, from the memory of the program that forks.
+// Where 'perf probe' has made one, Linux 6.1 removes it from a program when a child of it ends.
 func widen(a *perfevent.Attr) {
 	if a.Bits&unix.PerfBitEnableOnExec != 0 {
 		a.Bits &^= unix.PerfBitDisabled
@@ -149,8 +152,9 @@ func (o *Options) longAttr(samples *perfevent.Attr) *perfevent.Attr {
 	return &a
 }
 
-// sideAttr returns the attributes of the event that tells what processes do. It does not ask for build-ids: the kernel would
-// mark the records of other profilers, too, as if they had build-ids, and perf aborts at these. The files have them.
+// sideAttr returns the attributes of the event that tells what processes do. It does not ask for build-ids: the kernel
+// would mark the records of other profilers, too, as if they had build-ids, and perf aborts at these. The files have
+// them.
 func (o *Options) sideAttr(user bool) *perfevent.Attr {
 	a := o.baseAttr(user)
 	a.Type, a.Config = unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_DUMMY

@@ -147,8 +147,8 @@ func (p *packer) close() []byte {
 	return bytes.Clone(b.Bytes())
 }
 
-// unpacked returns the table as it was, without what finds stacks in it, and with a mapping for all that differ in their
-// addresses alone.
+// unpacked returns the table as it was, without what finds stacks in it, and with a mapping for all that differ in
+// their addresses alone.
 func (t *Table) unpacked() *Table {
 	k := t.packed
 	if k == nil {

@@ -274,7 +274,8 @@ func TestGrowShrink(t *testing.T) {
 		perfevent.ThisThread, perfevent.AnyCPU)
 	require.NoError(t, err)
 	defer event.Close()
-	opt, op := &Options{Event: named("cpu-clock"), Settings: Settings{Frequency: 100}}, &opened{long: stream{all: []*perfevent.Event{event}}}
+	opt, op := &Options{Event: named("cpu-clock"), Settings: Settings{Frequency: 100}},
+		&opened{long: stream{all: []*perfevent.Event{event}}}
 	k := copies{unwinder: newUnwinder(opt), opt: opt, open: op, growth: growth{stacks: 100, short: 50}}
 	require.NoError(t, k.end(0))
 	assert.True(t, k.grown && !k.shrunk)

@@ -38,7 +38,8 @@ func (p *probe) set(a *perfevent.Attr) {
 var probeKinds = [...]struct {
 	word, pmu string
 	atReturn  bool
-}{{"kprobe", "kprobe", false}, {"kretprobe", "kprobe", true}, {"uprobe", "uprobe", false}, {"uretprobe", "uprobe", true}}
+}{{"kprobe", "kprobe", false}, {"kretprobe", "kprobe", true}, {"uprobe", "uprobe", false},
+	{"uretprobe", "uprobe", true}}
 
 // probeEvent returns the event of a probe; nil if kind is no probe.
 func probeEvent(from *perfevent.Sources, kind, place string) (*Event, error) {

@@ -75,8 +75,9 @@ type mappedFiles struct {
 }
 
 func newMappedFiles(objects *unwind.Objects) mappedFiles {
-	return mappedFiles{Files: mapped.NewFiles(objects, MostFiles()), most: manyObjects, frameAddrs: make(map[*unwind.Object][]uint64),
-		root: rootDevice(), made: jit.NewLimits(mostDumps), places: jit.NewPlaces(true)}
+	return mappedFiles{Files: mapped.NewFiles(objects, MostFiles()), most: manyObjects,
+		frameAddrs: make(map[*unwind.Object][]uint64),
+		root:       rootDevice(), made: jit.NewLimits(mostDumps), places: jit.NewPlaces(true)}
 }
 
 // keepGone is how many threads are remembered after their exit, since samples may
@@ -93,7 +94,8 @@ const (
 )
 
 func newTracker(objects *unwind.Objects) *tracker {
-	return &tracker{mappedFiles: newMappedFiles(objects), processes: make(map[int32]*process), threads: make(map[int32]*thread), stacks: new(copies)}
+	return &tracker{mappedFiles: newMappedFiles(objects), processes: make(map[int32]*process),
+		threads: make(map[int32]*thread), stacks: new(copies)}
 }
 
 func (t *tracker) newSpace() uint32 {
@@ -180,7 +182,8 @@ func (t *tracker) task(r *perfdata.Task) {
 		parent.known = true
 	}
 	t.end(r.PID, false) // the number may have been another process's
-	child := &process{Space: parent.Fork(), space: t.newSpace(), known: true, parent: r.PPID, texts: slices.Clip(parent.texts)}
+	child := &process{Space: parent.Fork(), space: t.newSpace(), known: true, parent: r.PPID,
+		texts: slices.Clip(parent.texts)}
 	if parent.code != nil {
 		child.code = parent.code.Fork(memoryOf(r.PID))
 		child.SetGenerated(child.code)
@@ -194,7 +197,8 @@ func memoryOf(pid int32) func(addr uint64, b []byte) int {
 	return func(addr uint64, b []byte) int { return procfs.ReadMemory(pid, addr, b) }
 }
 
-// end forgets the code of a process, which has ended, or is another program now. A sample that comes late learns it anew.
+// end forgets the code of a process, which has ended, or is another program now. A sample that comes late learns it
+// anew.
 func (t *tracker) end(pid int32, ended bool) {
 	if p := t.processes[pid]; p != nil {
 		t.stacks.changed(pid, p, ended)
@@ -240,8 +244,8 @@ func (t *tracker) exit(pid, tid int32) {
 	t.drop(old)
 }
 
-// mapped is PERF_RECORD_MMAP2. It reports whether what lies there may soon be out of reach: code that is no file's, and files
-// that were not known before or that have another name here.
+// mapped is PERF_RECORD_MMAP2. It reports whether what lies there may soon be out of reach: code that is no file's, and
+// files that were not known before or that have another name here.
 func (t *tracker) mapped(r *perfdata.Mmap, f *mapped.Found) bool {
 	if !r.Exec {
 		t.place(r.PID, r.Addr, r.Len, r.PgOff, nil)
@@ -275,7 +279,8 @@ func (p *process) moved(m *procfs.Mapping, read func(addr uint64, b []byte) int)
 
 // mappingOf returns what a record says of a mapping.
 func mappingOf(r *perfdata.Mmap) procfs.Mapping {
-	m := procfs.Mapping{Start: r.Addr, End: r.Addr + r.Len, Offset: r.PgOff, Name: string(r.Name), Inode: r.Inode, Exec: r.Exec}
+	m := procfs.Mapping{Start: r.Addr, End: r.Addr + r.Len, Offset: r.PgOff, Name: string(r.Name), Inode: r.Inode,
+		Exec: r.Exec}
 	if r.Maj != 0 || r.Min != 0 {
 		m.Device = procfs.Device(r.Maj, r.Min)
 	}
@@ -405,7 +410,8 @@ func (t *tracker) readProcess(pid int32) {
 	t.process(pid).known = true
 }
 
-// cgroup returns the control group of a process, or of the one that it comes from if it has ended already. "": not known.
+// cgroup returns the control group of a process, or of the one that it comes from if it has ended already. "": not
+// known.
 func (t *tracker) cgroup(pid int32) string {
 	const generations = 8
 	for range generations {
@@ -446,8 +452,8 @@ func (t *tracker) readAgain() {
 	}
 }
 
-// MostFiles returns how many files a recording keeps open to read code, and how many to read names. Processes may map any
-// number, and other files must be opened, too.
+// MostFiles returns how many files a recording keeps open to read code, and how many to read names. Processes may map
+// any number, and other files must be opened, too.
 func MostFiles() int {
 	const part, fallback = 4, 64
 	var l unix.Rlimit

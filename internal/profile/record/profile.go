@@ -42,7 +42,8 @@ type Profile struct {
 // Join returns one profile of several of one Session, which are in the order of time.
 func Join(list []*Profile) *Profile {
 	p := *list[len(list)-1]
-	p.Older, p.Start, p.Duration, p.Counts, p.Lost, p.Mains = list[:len(list)-1], list[0].Start, 0, Counts{}, nil, make(map[int32]string)
+	p.Older, p.Start, p.Duration, p.Counts, p.Lost, p.Mains = list[:len(list)-1], list[0].Start, 0, Counts{}, nil,
+		make(map[int32]string)
 	for _, part := range list {
 		maps.Copy(p.Mains, part.Mains)
 		p.Lost = joinLost(p.Lost, part.Lost)
@@ -114,7 +115,8 @@ func (p *Profile) Write(w io.Writer, format stackfmt.Format, each bool, names *s
 		}
 	}
 	return format.Finish(w, &stackfmt.Recording{Command: p.Command, Events: p.events(), Objects: p.Objects.All(),
-		Start: p.Start, Duration: p.Duration, Comments: p.comments(), Process: func(pid int32) string { return p.Mains[pid] }})
+		Start: p.Start, Duration: p.Duration, Comments: p.comments(),
+		Process: func(pid int32) string { return p.Mains[pid] }})
 }
 
 // events returns those of all parts.
@@ -194,7 +196,8 @@ func (o *writer) stack(s *Stack) *stackfmt.Sample {
 		}
 		o.frames = append(o.frames, named)
 	}
-	o.sample = stackfmt.Sample{Comm: o.p.Comms[s.Comm], PID: s.PID, Event: o.p.event(s.Event), Width: o.p.width(), Frames: o.frames, Guessed: o.guessed,
+	o.sample = stackfmt.Sample{Comm: o.p.Comms[s.Comm], PID: s.PID, Event: o.p.event(s.Event), Width: o.p.width(),
+		Frames: o.frames, Guessed: o.guessed,
 		Labels: originLabels[s.Origin], End: s.End}
 	if len(o.p.Labels) > 0 {
 		o.sample.Labels = slices.Concat(o.p.Labels[s.Labels], o.sample.Labels)
@@ -245,7 +248,8 @@ func (p *Profile) Text(w io.Writer) {
 		fmt.Fprintf(w, "  the kernel stopped sampling %d times for a while: raise kernel.perf_event_max_sample_rate, or lower -F\n", c.Throttled)
 	}
 	if c.LostSide > 0 {
-		fmt.Fprintf(w, "  %d records of what processes map were lost; /proc/PID/maps was read again %d times\n", c.LostSide, c.Reread)
+		fmt.Fprintf(w, "  %d records of what processes map were lost; /proc/PID/maps was read again %d times\n", c.LostSide,
+			c.Reread)
 	}
 	if c.Bad > 0 {
 		fmt.Fprintf(w, "  %d records could not be read\n", c.Bad)
@@ -283,7 +287,8 @@ type Stats struct {
 
 // Stats returns the figures; writing is how long it took to write the profile.
 func (p *Profile) Stats(writing time.Duration) *Stats {
-	s := &Stats{Counts: p.Counts, Seconds: p.Duration.Seconds(), Stacks: p.distinct(), Nodes: p.size(), Ends: make(map[string]uint64), Writing: writing.Nanoseconds(), Inside: p.Inside}
+	s := &Stats{Counts: p.Counts, Seconds: p.Duration.Seconds(), Stacks: p.distinct(), Nodes: p.size(),
+		Ends: make(map[string]uint64), Writing: writing.Nanoseconds(), Inside: p.Inside}
 	for cause := range unwind.NumCauses {
 		if n := p.Counts.Ends[cause]; n > 0 {
 			s.Ends[cause.String()] = n

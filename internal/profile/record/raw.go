@@ -70,7 +70,8 @@ func (w *RawWriter) start(op *opened, events []*Event) error {
 	for i, s := range streams {
 		begin, attr := len(ids), *s.attr
 		if s.source != nil && (s.source.probe != nil || s.source.typ == unix.PERF_TYPE_TRACEPOINT) {
-			attr.Type, attr.Ext1, attr.Ext2 = unix.PERF_TYPE_RAW, 0, 0 // perf reads no tracepoints without the formats of their fields
+			// perf reads no tracepoints without the formats of their fields
+			attr.Type, attr.Ext1, attr.Ext2 = unix.PERF_TYPE_RAW, 0, 0
 		}
 		if s == &op.side {
 			attr.Bits |= perfevent.BitBuildID // see rawWithBuildID
@@ -211,8 +212,8 @@ func (w *RawWriter) mapping(pid int32, m procfs.Mapping, id []byte) {
 	w.record(rawWithBuildID(w.make(perfdata.TypeMmap2, misc, b, pid, pid), id))
 }
 
-// rawWithBuildID returns a copy of a PERF_RECORD_MMAP2 with a build-id in place of device and inode. If there is none, or
-// it is longer than the record can have, the copy only says that it has none.
+// rawWithBuildID returns a copy of a PERF_RECORD_MMAP2 with a build-id in place of device and inode. If there is none,
+// or it is longer than the record can have, the copy only says that it has none.
 func rawWithBuildID(raw, id []byte) []byte {
 	const miscAt, idAt, idSize = 4, 40, 20
 	le := binary.LittleEndian

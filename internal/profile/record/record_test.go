@@ -31,7 +31,8 @@ import (
 const work = `i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; for f in 1 2 3 4 5 6; do /bin/ls -R /usr/share/doc/base-files >/dev/null; done`
 
 func options(t *testing.T) Options {
-	return Options{Event: named("cpu-clock"), Settings: Settings{Frequency: 2999, Copy: 16 << 10, MaxStack: 200, Ring: 8 << 20, Refill: true},
+	return Options{Event: named("cpu-clock"), Settings: Settings{Frequency: 2999, Copy: 16 << 10, MaxStack: 200,
+		Ring: 8 << 20, Refill: true},
 		Objects: unwind.NewObjects(unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), Compile: unwindtest.Compile})}
 }
 
@@ -326,7 +327,8 @@ func TestPaceSlow(t *testing.T) {
 	assert.Equal(t, 2*(time.Second/97), p.wait(0))
 	assert.False(t, newPace(&slow, 8<<20).slow)
 	for _, change := range []func(*Options){
-		func(o *Options) { o.Realtime = true }, func(o *Options) { o.Frequency = 999 }, func(o *Options) { o.Event = named("page-faults") },
+		func(o *Options) { o.Realtime = true }, func(o *Options) { o.Frequency = 999 },
+		func(o *Options) { o.Event = named("page-faults") },
 		func(o *Options) { o.More = []*Event{named("page-faults")} }} {
 		o := slow
 		change(&o)

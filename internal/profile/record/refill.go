@@ -15,8 +15,8 @@ import (
 // does not prove that the rest belongs to the sample. The rest is used only if it was the same before the sample and
 // after it: the last stacks of the thread must have had the same callers at the same place.
 //
-// The kernel's copy also ends at the first page that was never touched, such as one within a large frame. Reading the rest
-// maps these pages, so that the next copies are complete.
+// The kernel's copy also ends at the first page that was never touched, such as one within a large frame. Reading the
+// rest maps these pages, so that the next copies are complete.
 
 // refill is the outcome of completing a stack.
 type refill uint8
@@ -37,8 +37,8 @@ type refiller struct {
 // word is the bytes of an address.
 const word = 8
 
-// restSizes lists how many bytes behind the copy are read: the first that completes the stack is enough. What is longer than
-// longRest is read only if what is shorter has led to more frames, and the room for it is not kept.
+// restSizes lists how many bytes behind the copy are read: the first that completes the stack is enough. What is longer
+// than longRest is read only if what is shorter has led to more frames, and the room for it is not kept.
 var restSizes = [...]int{16 << 10, longRest, 256 << 10, 1 << 20, 8 << 20}
 
 const (
@@ -105,8 +105,8 @@ func (o *outer) confirms(c *copied, f *frameStack, from int) bool {
 	return n > 0 && o.same(f) >= n && o.frames[n-1].times[confirmations-1] < c.time
 }
 
-// complete walks on behind the end of a stack's copy, in the memory of the process. It returns the stack unchanged if what
-// it finds is not confirmed to be the rest.
+// complete walks on behind the end of a stack's copy, in the memory of the process. It returns the stack unchanged if
+// what it finds is not confirmed to be the rest.
 func (u *unwinder) complete(c *copied, f frameStack, th *thread) frameStack {
 	all, ok := u.readRest(c, &th.outer)
 	read, err := u.refiller.clock.now()
@@ -124,8 +124,8 @@ func (u *unwinder) complete(c *copied, f frameStack, th *thread) frameStack {
 	return all
 }
 
-// sizesFor returns how many bytes behind a copy are read. If the thread's last whole stack ended there, that much comes first:
-// one read instead of several.
+// sizesFor returns how many bytes behind a copy are read. If the thread's last whole stack ended there, that much comes
+// first: one read instead of several.
 func (r *refiller) sizesFor(c *copied, o *outer) []int {
 	const most, outermost = 1 << 20, 4 << 10 // the bytes of the outermost frame are not known
 	first := o.sp - c.end()

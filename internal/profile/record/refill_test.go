@@ -57,8 +57,8 @@ func TestConfirms(t *testing.T) {
 	assert.Empty(t, fresh.frames, "a short stack is not worth it")
 }
 
-// TestRefill: stacks of 17 KB with copies of 4 KB are whole, and all have as many calls as the program makes. Those of the
-// last samples before it returns are read when the rest is overwritten.
+// TestRefill: stacks of 17 KB with copies of 4 KB are whole, and all have as many calls as the program makes. Those of
+// the last samples before it returns are read when the rest is overwritten.
 func TestRefill(t *testing.T) {
 	dir := t.TempDir()
 	src, bin := filepath.Join(dir, "deep.c"), filepath.Join(dir, "deep")
@@ -68,21 +68,25 @@ func TestRefill(t *testing.T) {
 	opt := options(t)
 	opt.Copy = 4 << 10
 	const enough, atMost = 500, 30000
-	p := recordUntil(t, opt, exec.Command(bin), func(c *Counts) bool { return c.Completed >= enough || c.Samples >= atMost })
+	p := recordUntil(t, opt, exec.Command(bin), func(c *Counts) bool {
+		return c.Completed >= enough ||
+			c.Samples >= atMost
+	})
 	right := 0
 	want := ";main" + strings.Repeat(";down", deepCalls) + ";work"
 	for stack, n := range testtool.Folded(t, text(t, p, "folded")) {
 		if !strings.Contains(stack, ";work") || strings.Contains(stack, "[truncated]") {
 			continue
 		}
-		assert.True(t, strings.HasPrefix(stack, "deep;_start;__libc_start_main") && strings.Contains(stack+";", want+";"), "%s", stack)
+		assert.True(t, strings.HasPrefix(stack, "deep;_start;__libc_start_main") &&
+			strings.Contains(stack+";", want+";"), "%s", stack)
 		right += n
 	}
 	assert.GreaterOrEqual(t, right, enough)
 }
 
-// TestUntouchedPages: the kernel's copy ends at a page of a large frame that was never touched. Reading it later maps it, and
-// the next copies are complete.
+// TestUntouchedPages: the kernel's copy ends at a page of a large frame that was never touched. Reading it later maps
+// it, and the next copies are complete.
 func TestUntouchedPages(t *testing.T) {
 	dir := t.TempDir()
 	src, bin := filepath.Join(dir, "large.c"), filepath.Join(dir, "large")
@@ -92,7 +96,10 @@ func TestUntouchedPages(t *testing.T) {
 	opt := options(t)
 	opt.Copy = 60 << 10
 	const enough, atMost = 300, 30000
-	p := recordUntil(t, opt, exec.Command(bin), func(c *Counts) bool { return c.Ends[unwind.Outermost] >= enough || c.Samples >= atMost })
+	p := recordUntil(t, opt, exec.Command(bin), func(c *Counts) bool {
+		return c.Ends[unwind.Outermost] >= enough ||
+			c.Samples >= atMost
+	})
 	assert.GreaterOrEqual(t, p.Counts.Ends[unwind.Outermost], uint64(enough))
 	assert.Less(t, p.Counts.Ends[unwind.Unreadable], uint64(enough))
 }

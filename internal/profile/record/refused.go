@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Refused is a process with the library that could not open the shared memory, and was not recorded: of another user, or in
-// another container.
+// Refused is a process with the library that could not open the shared memory, and was not recorded: of another user,
+// or in another container.
 type Refused struct {
 	Comm string `json:"comm"`
 	PID  int32  `json:"pid"`
@@ -53,7 +53,8 @@ func (r *region) refusals() (list []Refused) {
 			return list
 		}
 		messages, err := unix.ParseSocketControlMessage(control[:controls])
-		if _, short := binary.Decode(b[:n], binary.LittleEndian, &text); short != nil || err != nil || len(messages) != 1 || text.Token != r.token {
+		if _, short := binary.Decode(b[:n], binary.LittleEndian, &text); short != nil || err != nil || len(messages) != 1 ||
+			text.Token != r.token {
 			continue
 		}
 		if who, err := unix.ParseUnixCredentials(&messages[0]); err == nil {

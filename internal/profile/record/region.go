@@ -134,7 +134,8 @@ func (r *region) fill(period uint64, maxFrames int) error {
 	if err := r.file.Truncate(regionPage + int64(r.windows)*regionWindow); err != nil {
 		return err
 	}
-	head, err := binary.Append(nil, binary.LittleEndian, regionHeader{regionMagic, regionVersion, r.token, period, uint64(maxFrames)})
+	head, err := binary.Append(nil, binary.LittleEndian, regionHeader{regionMagic, regionVersion, r.token, period,
+		uint64(maxFrames)})
 	if err != nil {
 		return err
 	}
@@ -185,8 +186,8 @@ func (r *region) chunksWritten(w, end uint64) ([]uint64, error) {
 	return r.written(windowStart(w)+regionPage, regionChunk, end)
 }
 
-// written returns the numbers below end of parts of a size that have memory: what a program claims to have written costs
-// no time.
+// written returns the numbers below end of parts of a size that have memory: what a program claims to have written
+// costs no time.
 func (r *region) written(start, size int64, end uint64) (list []uint64, err error) {
 	for i := uint64(0); i < end; i++ {
 		at, err := unix.Seek(int(r.file.Fd()), start+int64(i)*size, unix.SEEK_DATA)
@@ -260,7 +261,8 @@ func (r *region) stacks(b []byte, each func(*stackHeader, []uint64)) {
 			continue
 		}
 		size := (regionLine + int64(s.Frames)*word + regionLine - 1) / regionLine * regionLine
-		if s.Frames == 0 || s.Frames > regionFrames || size > int64(len(b)) || s.Objects > mostCount*regionUnit/2 || s.Bytes > mostCount {
+		if s.Frames == 0 || s.Frames > regionFrames || size > int64(len(b)) || s.Objects > mostCount*regionUnit/2 ||
+			s.Bytes > mostCount {
 			r.damaged++
 			b = b[regionLine:]
 			continue

@@ -47,32 +47,47 @@ func TestRegionHeader(t *testing.T) {
 	processAt := unsafe.Sizeof(chunk)
 	values := []value{
 		{"EHR_MAGIC", regionMagic}, {"EHR_VERSION", regionVersion}, {"EHR_PAGE", regionPage}, {"EHR_LINE", regionLine},
-		{"EHR_WINDOW", regionWindow}, {"EHR_CHUNK", regionChunk}, {"EHR_CHUNKS", regionChunks}, {"EHR_MAX_FRAMES", regionFrames},
-		{"EHR_UNIT", regionUnit}, {"EHR_PROCESS", uintptr(chunkProcess)}, {"EHR_STACKS", uintptr(chunkStacks)}, {"EHR_MAPS", uintptr(chunkMaps)},
+		{"EHR_WINDOW", regionWindow}, {"EHR_CHUNK", regionChunk}, {"EHR_CHUNKS", regionChunks},
+		{"EHR_MAX_FRAMES", regionFrames},
+		{"EHR_UNIT", regionUnit}, {"EHR_PROCESS", uintptr(chunkProcess)}, {"EHR_STACKS", uintptr(chunkStacks)},
+		{"EHR_MAPS", uintptr(chunkMaps)},
 
-		offset("ehr_region", "magic", unsafe.Offsetof(region.Magic)), offset("ehr_region", "version", unsafe.Offsetof(region.Version)),
-		offset("ehr_region", "token", unsafe.Offsetof(region.Token)), offset("ehr_region", "period", unsafe.Offsetof(region.Period)),
+		offset("ehr_region", "magic", unsafe.Offsetof(region.Magic)),
+		offset("ehr_region", "version", unsafe.Offsetof(region.Version)),
+		offset("ehr_region", "token", unsafe.Offsetof(region.Token)),
+		offset("ehr_region", "period", unsafe.Offsetof(region.Period)),
 		offset("ehr_region", "max_frames", unsafe.Offsetof(region.MaxFrames)), offset("ehr_region", "next", regionNext),
 		offset("ehr_region", "declined", regionDeclined), offset("ehr_region", "stop", regionStop),
 
 		size("ehr_window", unsafe.Sizeof(window)), offset("ehr_window", "next", unsafe.Offsetof(window.Next)),
-		offset("ehr_window", "refused", unsafe.Offsetof(window.Refused)), offset("ehr_window", "generations", unsafe.Offsetof(window.Generations)),
+		offset("ehr_window", "refused", unsafe.Offsetof(window.Refused)),
+		offset("ehr_window", "generations", unsafe.Offsetof(window.Generations)),
 
 		size("ehr_chunk", unsafe.Sizeof(chunk)), offset("ehr_chunk", "ready", unsafe.Offsetof(chunk.Ready)),
 		offset("ehr_chunk", "kind", unsafe.Offsetof(chunk.Kind)), offset("ehr_chunk", "pid", unsafe.Offsetof(chunk.PID)),
-		offset("ehr_chunk", "process", unsafe.Offsetof(chunk.Process)), offset("ehr_chunk", "generation", unsafe.Offsetof(chunk.Generation)),
+		offset("ehr_chunk", "process", unsafe.Offsetof(chunk.Process)),
+		offset("ehr_chunk", "generation", unsafe.Offsetof(chunk.Generation)),
 		offset("ehr_chunk", "used", unsafe.Offsetof(chunk.Used)),
 
-		size("ehr_process", processAt+unsafe.Sizeof(process)), offset("ehr_process", "comm", processAt+unsafe.Offsetof(process.Comm)),
-		offset("ehr_process", "own_malloc", processAt+unsafe.Offsetof(process.OwnMalloc)), offset("ehr_process", "taken", processAt+unsafe.Offsetof(process.Taken)),
-		offset("ehr_process", "no_room", processAt+unsafe.Offsetof(process.NoRoom)), offset("ehr_process", "no_live", processAt+unsafe.Offsetof(process.NoLive)),
-		offset("ehr_process", "objects", processAt+unsafe.Offsetof(process.Objects)), offset("ehr_process", "eh_elfs", processAt+unsafe.Offsetof(process.EhElfs)),
+		size("ehr_process", processAt+unsafe.Sizeof(process)),
+		offset("ehr_process", "comm", processAt+unsafe.Offsetof(process.Comm)),
+		offset("ehr_process", "own_malloc", processAt+unsafe.Offsetof(process.OwnMalloc)),
+		offset("ehr_process", "taken", processAt+unsafe.Offsetof(process.Taken)),
+		offset("ehr_process", "no_room", processAt+unsafe.Offsetof(process.NoRoom)),
+		offset("ehr_process", "no_live", processAt+unsafe.Offsetof(process.NoLive)),
+		offset("ehr_process", "objects", processAt+unsafe.Offsetof(process.Objects)),
+		offset("ehr_process", "eh_elfs", processAt+unsafe.Offsetof(process.EhElfs)),
 
-		size("ehr_stack", unsafe.Sizeof(stack)), offset("ehr_stack", "ready", unsafe.Offsetof(stack.Ready)), offset("ehr_stack", "frames", unsafe.Offsetof(stack.Frames)),
-		offset("ehr_stack", "end", unsafe.Offsetof(stack.End)), offset("ehr_stack", "guessed", unsafe.Offsetof(stack.Guessed)),
-		offset("ehr_stack", "generation", unsafe.Offsetof(stack.Generation)), offset("ehr_stack", "objects", unsafe.Offsetof(stack.Objects)),
-		offset("ehr_stack", "bytes", unsafe.Offsetof(stack.Bytes)), offset("ehr_stack", "freed_objects", unsafe.Offsetof(stack.FreedObjects)),
-		offset("ehr_stack", "freed_bytes", unsafe.Offsetof(stack.FreedBytes)), offset("ehr_stack", "hash", unsafe.Offsetof(stack.Hash)),
+		size("ehr_stack", unsafe.Sizeof(stack)), offset("ehr_stack", "ready", unsafe.Offsetof(stack.Ready)),
+		offset("ehr_stack", "frames", unsafe.Offsetof(stack.Frames)),
+		offset("ehr_stack", "end", unsafe.Offsetof(stack.End)),
+		offset("ehr_stack", "guessed", unsafe.Offsetof(stack.Guessed)),
+		offset("ehr_stack", "generation", unsafe.Offsetof(stack.Generation)),
+		offset("ehr_stack", "objects", unsafe.Offsetof(stack.Objects)),
+		offset("ehr_stack", "bytes", unsafe.Offsetof(stack.Bytes)),
+		offset("ehr_stack", "freed_objects", unsafe.Offsetof(stack.FreedObjects)),
+		offset("ehr_stack", "freed_bytes", unsafe.Offsetof(stack.FreedBytes)),
+		offset("ehr_stack", "hash", unsafe.Offsetof(stack.Hash)),
 		offset("ehr_stack", "pc", regionLine),
 	}
 	var source, want strings.Builder
@@ -85,15 +100,16 @@ func TestRegionHeader(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "layout.c")
 	require.NoError(t, os.WriteFile(path, []byte(source.String()), 0o644))
-	out, err := exec.Command("gcc", "-std=gnu11", "-D_GNU_SOURCE", "-I../../../runtime/record", "-I../../../runtime/include", "-o", filepath.Join(dir, "layout"), path).CombinedOutput()
+	out, err := exec.Command("gcc", "-std=gnu11", "-D_GNU_SOURCE", "-I../../../runtime/record",
+		"-I../../../runtime/include", "-o", filepath.Join(dir, "layout"), path).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	out, err = exec.Command(filepath.Join(dir, "layout")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	assert.Equal(t, want.String(), string(out))
 }
 
-// aRegion fills the first window as a program does: a process with three stacks, what it has mapped, a child of fork, and a
-// chunk of more stacks. It returns how many bytes of the window are used.
+// aRegion fills the first window as a program does: a process with three stacks, what it has mapped, a child of fork,
+// and a chunk of more stacks. It returns how many bytes of the window are used.
 func aRegion(t testing.TB, r *region) int {
 	b := make([]byte, regionPage+4*regionChunk)
 	put := func(at int, v any) {
@@ -102,7 +118,8 @@ func aRegion(t testing.TB, r *region) int {
 	}
 	chunk := func(i int) int { return regionPage + i*regionChunk }
 	stack := func(at, frames int) int {
-		put(at, stackHeader{Ready: r.token, Frames: uint32(frames), End: int16(abi.StatusOutermost), Generation: 1, Objects: 3 << 16, Bytes: 3000, FreedObjects: 1 << 16, FreedBytes: 1000})
+		put(at, stackHeader{Ready: r.token, Frames: uint32(frames), End: int16(abi.StatusOutermost), Generation: 1,
+			Objects: 3 << 16, Bytes: 3000, FreedObjects: 1 << 16, FreedBytes: 1000})
 		for k := range frames {
 			put(at+regionLine+k*word, uint64(0x401000+16*k))
 		}
@@ -119,7 +136,8 @@ func aRegion(t testing.TB, r *region) int {
 		at = stack(at, frames)
 	}
 	text := "00400000-00403000 r-xp 00001000 fd:01 1234 /usr/bin/true\n7fff0000-7fff1000 r-xp 00000000 00:00 0 [vdso]\n"
-	put(chunk(1), chunkHeader{Ready: r.token, Kind: chunkMaps, PID: uint32(os.Getpid()), Generation: 1, Used: uint64(regionLine + len(text))})
+	put(chunk(1), chunkHeader{Ready: r.token, Kind: chunkMaps, PID: uint32(os.Getpid()), Generation: 1,
+		Used: uint64(regionLine + len(text))})
 	copy(b[chunk(1)+regionLine:], text)
 	stack(process(2), 5)
 	put(chunk(3), chunkHeader{Ready: r.token, Kind: chunkStacks, PID: uint32(os.Getpid()), Process: 2})
@@ -177,13 +195,15 @@ func TestRegion(t *testing.T) {
 	assert.NotContains(t, text, "damaged")
 }
 
-// mutate changes a region as a program can that has it mapped: words and bytes, most of them in headers, and whole lines.
+// mutate changes a region as a program can that has it mapped: words and bytes, most of them in headers, and whole
+// lines.
 func mutate(t testing.TB, r *region, used int, random *rand.Rand) {
 	put := func(at int64, b []byte) {
 		_, err := r.file.WriteAt(b, at)
 		require.NoError(t, err)
 	}
-	values := []uint64{0, 1, 2, 3, 4, 64, regionChunk, regionChunks, 1 << 16, 1<<31 - 1, 1 << 31, 1 << 32, 1 << 48, 1<<62 + 5, 1<<63 - 1, 1 << 63, 1<<64 - 1, r.token}
+	values := []uint64{0, 1, 2, 3, 4, 64, regionChunk, regionChunks, 1 << 16, 1<<31 - 1, 1 << 31, 1 << 32, 1 << 48,
+		1<<62 + 5, 1<<63 - 1, 1 << 63, 1<<64 - 1, r.token}
 	for range 1 + random.IntN(40) {
 		at := windowStart(0)
 		switch random.IntN(64) {
@@ -238,7 +258,8 @@ func TestRegionMutated(t *testing.T) {
 	assert.Less(t, damaged, count)
 }
 
-// TestRegionMappings: what a program says that it has mapped is no reason to wait for a FIFO, to open a device or to overflow.
+// TestRegionMappings: what a program says that it has mapped is no reason to wait for a FIFO, to open a device or to
+// overflow.
 func TestRegionMappings(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")
@@ -256,7 +277,8 @@ func TestRegionMappings(t *testing.T) {
 		in := anInside(t)
 		aRegion(t, in.region)
 		at := windowStart(0) + regionPage + regionChunk
-		head, err := binary.Append(nil, binary.LittleEndian, chunkHeader{Ready: in.region.token, Kind: chunkMaps, PID: uint32(os.Getpid()), Generation: 1, Used: uint64(regionLine + len(text))})
+		head, err := binary.Append(nil, binary.LittleEndian, chunkHeader{Ready: in.region.token, Kind: chunkMaps,
+			PID: uint32(os.Getpid()), Generation: 1, Used: uint64(regionLine + len(text))})
 		require.NoError(t, err)
 		_, err = in.region.file.WriteAt(append(head, text...), at)
 		require.NoError(t, err)

@@ -25,9 +25,9 @@ const (
 	releaseParts = 100
 )
 
-// An object is released so long after it was last mapped, as it may be executed again, or if this number of others, with this number of
-// bytes of their files, are waiting for that. What is not on the root file system is released early: a file that is kept
-// open keeps others from unmounting its file system.
+// An object is released so long after it was last mapped, as it may be executed again, or if this number of others,
+// with this number of bytes of their files, are waiting for that. What is not on the root file system is released
+// early: a file that is kept open keeps others from unmounting its file system.
 const (
 	idleTime      = time.Minute
 	idleTimeOther = 4 * time.Second

@@ -67,7 +67,8 @@ func TestRelease(t *testing.T) {
 		return nil, s, err
 	}})
 	names := symbolize.New(symbolize.Options{OpenFiles: symbols.NewOpenFiles(1000)})
-	s := &Session{tracker: newTracker(objects), part: part{table: newTable()}, stacks: new(copies), opt: Options{Left: names.Settle}}
+	s := &Session{tracker: newTracker(objects), part: part{table: newTable()}, stacks: new(copies),
+		opt: Options{Left: names.Settle}}
 	tr := s.tracker
 	heap := func() uint64 {
 		var m runtime.MemStats
@@ -131,7 +132,8 @@ func TestReleaseAgain(t *testing.T) {
 	largeFile(t, file)
 	objects := unwind.NewObjects(unwind.Options{Compile: unwindtest.Compile})
 	names := symbolize.New(symbolize.Options{})
-	s := &Session{tracker: newTracker(objects), part: part{table: newTable()}, stacks: new(copies), opt: Options{Left: names.Settle}}
+	s := &Session{tracker: newTracker(objects), part: part{table: newTable()}, stacks: new(copies),
+		opt: Options{Left: names.Settle}}
 	tr, now := s.tracker, time.Now()
 	name := func(m *unwind.Mapping, at uint64) string {
 		f, _ := names.NewCache(nil).Frame(m, 0, at)

@@ -113,7 +113,8 @@ func (s *Session) handle(ring int, raw []byte) {
 		return
 	}
 	var file mapped.Found
-	if m, ok := rec.(*perfdata.Mmap); ok && m.Type == perfdata.TypeMmap2 && m.Mode() == perfdata.ModeUser && (m.Exec || s.opt.Raw != nil) {
+	if m, ok := rec.(*perfdata.Mmap); ok && m.Type == perfdata.TypeMmap2 && m.Mode() == perfdata.ModeUser &&
+		(m.Exec || s.opt.Raw != nil) {
 		file, raw = s.identify(m, raw, from.event.Time(raw))
 	}
 	if r, ok := rec.(*perfdata.Sample); ok && s.foreign(r) {

@@ -32,8 +32,9 @@ type sampled struct {
 
 // sample takes a sample of which the kernel has copied registers and stack. Its record, raw, is of a ring.
 func (s *Session) sample(r *perfdata.Sample, raw []byte, ring int) {
-	one := sampled{Sample: Sample{Time: r.Time, Period: r.Period, TID: r.TID, CPU: r.CPU}, pid: r.PID, event: s.numbers[r.ID],
-		user: frameStack{cause: stackfmt.NoUserStack}}
+	one := sampled{Sample: Sample{Time: r.Time, Period: r.Period, TID: r.TID, CPU: r.CPU}, pid: r.PID,
+		event: s.numbers[r.ID],
+		user:  frameStack{cause: stackfmt.NoUserStack}}
 	s.kernelPart = chainPart(s.kernelPart[:0], r, perfdata.ModeKernel)
 	one.kernel = s.kernelPart
 	if e := s.opt.event(one.event); e.hooked && e.raw != "" {
@@ -82,7 +83,8 @@ func (s *Session) add(one *sampled, th *thread, p *process) {
 	if s.opt.Samples {
 		s.part.mains[one.pid] = p.Name(s.tracker.thread(one.pid, one.pid).comm)
 	}
-	stack := Stack{Comm: s.part.comms.id(p.Name(th.comm)), PID: one.pid, End: user.cause, Origin: one.origin, Event: one.event,
+	stack := Stack{Comm: s.part.comms.id(p.Name(th.comm)), PID: one.pid, End: user.cause, Origin: one.origin,
+		Event:  one.event,
 		Labels: s.labeler.number(s.tracker, one.pid, one.TID, one.CPU, p)}
 	s.words = stack.words(s.words[:0], p.space, one.kernel, user)
 	table := s.part.table
@@ -101,8 +103,8 @@ func (s *Session) add(one *sampled, th *thread, p *process) {
 	s.count(one.Sample)
 }
 
-// madeOffset is how many bits of a number for an address in code that the kernel made are the offset there. Above them is 1 more
-// than the place in Profile.Made. Addresses of the kernel are larger: their highest bit is set.
+// madeOffset is how many bits of a number for an address in code that the kernel made are the offset there. Above them
+// is 1 more than the place in Profile.Made. Addresses of the kernel are larger: their highest bit is set.
 const madeOffset = 32
 
 // numberMade replaces addresses in code that the kernel made, such as BPF programs: other code may be there later.
@@ -130,7 +132,8 @@ func (p *Profile) madeAt(pc uint64) (uint64, *symbols.Symbol) {
 
 // words appends what distinguishes a stack in an address space from all others.
 func (s *Stack) words(list []uint64, space uint32, kernel []uint64, user *frameStack) []uint64 {
-	list = append(list, uint64(s.Labels)<<32|uint64(space), uint64(s.Comm)<<32|uint64(s.Event)<<16|uint64(s.End)<<8|uint64(s.Origin),
+	list = append(list, uint64(s.Labels)<<32|uint64(space),
+		uint64(s.Comm)<<32|uint64(s.Event)<<16|uint64(s.End)<<8|uint64(s.Origin),
 		uint64(len(kernel))<<32|uint64(len(user.guesses)))
 	for _, i := range user.guesses {
 		list = append(list, uint64(i))
@@ -138,7 +141,8 @@ func (s *Stack) words(list []uint64, space uint32, kernel []uint64, user *frameS
 	return append(append(list, kernel...), user.pcs...)
 }
 
-// instructions returns the addresses of a stack with return addresses minus 1, so that they lie in the instruction that called.
+// instructions returns the addresses of a stack with return addresses minus 1, so that they lie in the instruction that
+// called.
 func (s *Session) instructions(maps *unwind.Maps, pcs []uint64) []uint64 {
 	list, exact := s.calls[:0], true
 	for _, pc := range pcs {

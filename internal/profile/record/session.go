@@ -80,7 +80,8 @@ func Open(opt Options) (*Session, error) {
 		return nil, err
 	}
 	opt.Target.children = childrenOf(opt.Target.PIDs)
-	s := &Session{opt: opt, tracker: newTracker(opt.Objects), labeler: newLabeler(opt.Labels), clock: newClock(), part: newPart(newTable())}
+	s := &Session{opt: opt, tracker: newTracker(opt.Objects), labeler: newLabeler(opt.Labels), clock: newClock(),
+		part: newPart(newTable())}
 	user := opt.kernelForbidden()
 	k, err := s.loadKernel(user)
 	if err != nil {
@@ -162,8 +163,8 @@ func (s *Session) Refused() int { return s.open.samples.refused }
 // requested.
 func (s *Session) RingBytes() int { return s.open.rings }
 
-// FillTime returns how long a ring takes to fill with copies as long as they are now; 0: that is not known. Run's each and what
-// unwinds may call it.
+// FillTime returns how long a ring takes to fill with copies as long as they are now; 0: that is not known. Run's each
+// and what unwinds may call it.
 func (s *Session) FillTime() time.Duration {
 	return fillTime(time.Duration(s.pace.period), s.open.rings, s.stacks.size())
 }
@@ -198,8 +199,8 @@ func (s *Session) Start() error {
 	return nil
 }
 
-// learn reads what processes had mapped at the start, for a while: rings fill meanwhile. A process that is sampled before its
-// turn is read at its first sample.
+// learn reads what processes had mapped at the start, for a while: rings fill meanwhile. A process that is sampled
+// before its turn is read at its first sample.
 func (s *Session) learn() {
 	const while = 2 * time.Millisecond
 	for begin := time.Now(); len(s.unlearnt) > 0 && time.Since(begin) < while; s.unlearnt = s.unlearnt[1:] {
@@ -276,8 +277,8 @@ func (s *Session) Run(done <-chan struct{}, each func()) error {
 	}
 }
 
-// sleep waits for a time, or until done is closed. A system call would wake Go's monitor thread when it returns, which took
-// a seventh of the recorder's time; but a thread of ordinary priority ends this wait.
+// sleep waits for a time, or until done is closed. A system call would wake Go's monitor thread when it returns, which
+// took a seventh of the recorder's time; but a thread of ordinary priority ends this wait.
 func sleep(done <-chan struct{}, wait time.Duration) {
 	select {
 	case <-done:
@@ -291,10 +292,12 @@ func waitFor(polled []unix.PollFd, wait time.Duration) error {
 	var err error
 	if wait >= calmWait {
 		_, err = unix.Ppoll(polled, &timeout, nil)
-	} else if _, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(polled))), uintptr(len(polled)),
+	} else if _, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(polled))),
+		uintptr(len(polled)),
 		uintptr(unsafe.Pointer(&timeout)), 0, 0, 0); errno != 0 {
 		// Go's scheduler does not see this call: it would take this thread's place away, and its monitor, awake for each such
-		// call, took a third of the recorder's time. What stops the thread, such as a garbage collection, interrupts the call.
+		// call, took a third of the recorder's time. What stops the thread, such as a garbage collection, interrupts the
+		// call.
 		err = errno
 	}
 	if err != nil && !errors.Is(err, unix.EINTR) {
@@ -303,12 +306,13 @@ func waitFor(polled []unix.PollFd, wait time.Duration) error {
 	return nil
 }
 
-// startTime is how long the reader has real-time priority, if it may, while it learns what runs: on a busy machine, rings of
-// seconds fill before it has had a tenth of a second. Nice values do not count among the groups of sched_autogroup.
+// startTime is how long the reader has real-time priority, if it may, while it learns what runs: on a busy machine,
+// rings of seconds fill before it has had a tenth of a second. Nice values do not count among the groups of
+// sched_autogroup.
 const startTime = 3 * time.Second
 
-// priority gives the thread that reads the rings real-time priority, if it may, and for later lets it go first among others.
-// usual ends the former; restore ends both.
+// priority gives the thread that reads the rings real-time priority, if it may, and for later lets it go first among
+// others. usual ends the former; restore ends both.
 func (s *Session) priority() (usual, restore func(), err error) {
 	const thisThread, first, offset = 0, -20, 20
 	nothing := func() {}
@@ -318,7 +322,8 @@ func (s *Session) priority() (usual, restore func(), err error) {
 		nice.Nice = int32(offset - was)
 		unix.SchedSetAttr(thisThread, &nice, 0)
 	}
-	fifo := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1, Flags: unix.SCHED_FLAG_RESET_ON_FORK}
+	fifo := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1,
+		Flags: unix.SCHED_FLAG_RESET_ON_FORK}
 	switch refused := cmp.Or(err, unix.SchedSetAttr(thisThread, &fifo, 0)); {
 	case refused != nil && s.opt.Realtime:
 		return nil, nil, fmt.Errorf("real-time priority: %w (it needs CAP_SYS_NICE)", refused)
@@ -362,7 +367,8 @@ func (s *Session) Take() *Profile {
 	if s.opt.Event.blocked {
 		weigh = 1000 // a microsecond
 	}
-	p := &Profile{Weigh: weigh, Table: s.part.table, Samples: s.part.samples, Mains: s.part.mains, Counts: s.part.counts, Comms: s.part.comms.names, Made: s.part.made, Labels: s.labeler.take(), Event: s.opt.Event.stackfmt(),
+	p := &Profile{Weigh: weigh, Table: s.part.table, Samples: s.part.samples, Mains: s.part.mains, Counts: s.part.counts,
+		Comms: s.part.comms.names, Made: s.part.made, Labels: s.labeler.take(), Event: s.opt.Event.stackfmt(),
 		Start: s.part.began, Duration: ended.Sub(s.part.began), Objects: s.opt.Objects}
 	for _, e := range s.opt.More {
 		p.More = append(p.More, e.stackfmt())

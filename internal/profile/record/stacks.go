@@ -9,8 +9,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// stacks is where user stacks come from: copies, which the kernel writes into samples, or the kernel, which takes copies only where it
-// has no answer.
+// stacks is where user stacks come from: copies, which the kernel writes into samples, or the kernel, which takes
+// copies only where it has no answer.
 type stacks interface {
 	// begin begins a round. It reports whether there are stacks that came without a sample of perf.
 	begin() (waiting bool, err error)
@@ -23,8 +23,8 @@ type stacks interface {
 	// end ends a round, which handled what was before limit.
 	end(limit uint64) error
 
-	// started, forked and changed tell of processes: one was there at the start, or was forked; the number of one means another
-	// program now, or nothing.
+	// started, forked and changed tell of processes: one was there at the start, or was forked; the number of one means
+	// another program now, or nothing.
 	started(pid int32)
 	forked(child, parent int32)
 	changed(pid int32, p *process, ended bool)

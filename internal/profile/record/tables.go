@@ -52,7 +52,8 @@ func newTables(get func(*unwind.Object, bool) (*bpfunwind.Tables, error)) tables
 	return tables{get: get, objects: make(map[*unwind.Object]*inTables), made: make(chan madeTables, 1), begun: time.Now()}
 }
 
-// tablesOf returns an object's tables in the kernel, nil if there are none yet. ok is false if it must be asked again in another round.
+// tablesOf returns an object's tables in the kernel, nil if there are none yet. ok is false if it must be asked again
+// in another round.
 func (k *inKernel) tablesOf(o *unwind.Object) (in *bpfunwind.Object, ok bool) {
 	t := &k.tables
 	known := t.objects[o]

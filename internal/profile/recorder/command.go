@@ -38,7 +38,8 @@ func startCommand(cmd *exec.Cmd) error {
 	if !errors.Is(err, syscall.ENOEXEC) {
 		return err
 	}
-	if programs, failed := find.Programs(cmd.Path, ""); failed == nil && programs[0] == cmd.Path { // ELF, which a shell would take for text
+	// ELF, which a shell would take for text
+	if programs, failed := find.Programs(cmd.Path, ""); failed == nil && programs[0] == cmd.Path {
 		return fmt.Errorf("for another machine, or damaged: %w", find.ErrNotExecutable)
 	}
 	args := append([]string{find.Shell, cmd.Path}, cmd.Args[1:]...)

@@ -13,8 +13,9 @@ import (
 // HeaderVariable holds headers for --push, a line each. Unlike the command line, other users cannot read it.
 const HeaderVariable = "EHASM_PUSH_HEADER"
 
-// readHeaders returns the headers of --push: those of the variable, which the command does not inherit, and of the flags. A
-// flag that begins with @ names a file, with a header on each line. Errors do not show values, which may be secret.
+// readHeaders returns the headers of --push: those of the variable, which the command does not inherit, and of the
+// flags. A flag that begins with @ names a file, with a header on each line. Errors do not show values, which may be
+// secret.
 func readHeaders(flags []string) (http.Header, error) {
 	header := http.Header{}
 	if err := addHeaders(header, HeaderVariable, os.Getenv(HeaderVariable)); err != nil {

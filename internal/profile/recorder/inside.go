@@ -47,7 +47,8 @@ func (r *run) recordInside(ctx context.Context) (int, error) {
 	}
 	r.prepare(ctx)
 	defer r.objects.Close()
-	in, err := record.NewInside(record.InsideOptions{Period: r.opt.Inside.Period, MaxStack: r.opt.Sampling.MaxStack, Objects: r.objects})
+	in, err := record.NewInside(record.InsideOptions{Period: r.opt.Inside.Period, MaxStack: r.opt.Sampling.MaxStack,
+		Objects: r.objects})
 	if err != nil {
 		return failed, err
 	}
@@ -85,8 +86,8 @@ func (r *run) findHost() (h *hostProgram, err error) {
 	return h, nil
 }
 
-// usableCache returns an error if eh_elfs can neither be put into the user's cache nor be in the system's: stacks would have
-// one frame.
+// usableCache returns an error if eh_elfs can neither be put into the user's cache nor be in the system's: stacks would
+// have one frame.
 func usableCache() error {
 	folder, err := builder.CacheFolder(os.Getenv)
 	if err == nil {
@@ -238,7 +239,8 @@ func (r *inside) write(h *hostProgram) *record.Profile {
 
 // Why there are no samples.
 var (
-	errNothingTaken = errors.New("nothing was taken: no process took " + insideName + " (set-user-id, of another user, or without LD_PRELOAD)")
+	errNothingTaken = errors.New("nothing was taken: no process took " + insideName +
+		" (set-user-id, of another user, or without LD_PRELOAD)")
 	errFewAllocated = errors.New("no samples: little was allocated; a lower --period takes more")
 	errOwnMalloc    = errors.New("nothing was taken: the program has its own malloc, or a sanitizer's, which is called in place of the C library's")
 )

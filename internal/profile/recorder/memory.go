@@ -10,7 +10,8 @@ import (
 
 // Bytes of memory up to which a recording leaves garbage. Most garbage is from the first second, in which objects are
 // prepared. A collection stops the reader until all other threads have been stopped, each of which may first have to
-// wait for a processor: on a busy machine that took half a second, in which a real-time reader lost a third of its samples.
+// wait for a processor: on a busy machine that took half a second, in which a real-time reader lost a third of its
+// samples.
 const (
 	firstCollection         = 32 << 20
 	firstCollectionRealtime = 256 << 20
@@ -22,8 +23,8 @@ const (
 	littleGarbage = 40
 )
 
-// postponeCollection makes the first garbage collection wait until the heap has a number of bytes. From then on, and from
-// when the returned function is called, they come when garbage is a percentage of what is live.
+// postponeCollection makes the first garbage collection wait until the heap has a number of bytes. From then on, and
+// from when the returned function is called, they come when garbage is a percentage of what is live.
 func postponeCollection(heap, percent int) (end func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}

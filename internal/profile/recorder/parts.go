@@ -44,15 +44,16 @@ const flightParts = 20
 // flightSize is the size of a part, see record.Session.Size, from which on it is packed at once.
 const flightSize = 50000
 
-// Bounds on the memory of --every, in the unit of record.Session.Size, which takes about 100 bytes. A part that is larger ends early;
-// one is dropped if more would wait to be written.
+// Bounds on the memory of --every, in the unit of record.Session.Size, which takes about 100 bytes. A part that is
+// larger ends early; one is dropped if more would wait to be written.
 const (
 	largestPart = 1 << 19
 	mostWaiting = 1 << 20
 )
 
 func newParts(r *run, to *sender) *parts {
-	s := &parts{r: r, length: r.opt.Run.Every, asked: make(chan os.Signal, 1), todo: make(chan *record.Profile, 4), sender: to, begun: time.Now(), usage: newUsage()}
+	s := &parts{r: r, length: r.opt.Run.Every, asked: make(chan os.Signal, 1), todo: make(chan *record.Profile, 4),
+		sender: to, begun: time.Now(), usage: newUsage()}
 	if r.opt.Run.Flight > 0 {
 		s.length = r.opt.Run.Flight / flightParts
 	}
@@ -88,7 +89,8 @@ func (s *parts) writeAll(write func(*record.Profile), patience time.Duration) {
 		select {
 		case <-written:
 		case <-time.After(patience):
-			s.r.c.Fail(s.r.opt.Output.Path, fmt.Errorf("the profile of %s is not written after %v: going on with the next", p.Start.UTC().Format(time.RFC3339), patience))
+			s.r.c.Fail(s.r.opt.Output.Path, fmt.Errorf("the profile of %s is not written after %v: going on with the next",
+				p.Start.UTC().Format(time.RFC3339), patience))
 		}
 	}
 }
@@ -193,7 +195,8 @@ func (s *parts) write(p *record.Profile) {
 
 // status says what a part holds, and what recording it took.
 func (s *parts) status(p *record.Profile) string {
-	return fmt.Sprintf("%d samples of %.1f s, %d lost; %s", p.Counts.Samples, p.Duration.Seconds(), p.Counts.Lost, s.usage.text())
+	return fmt.Sprintf("%d samples of %.1f s, %d lost; %s", p.Counts.Samples, p.Duration.Seconds(), p.Counts.Lost,
+		s.usage.text())
 }
 
 // partPath returns the name of a profile that begins at a time.
@@ -244,6 +247,7 @@ func (s *parts) finish() {
 	const patience = 20 * time.Second
 	counts := s.sender.pusher.Close(patience)
 	if counts.Failed > 0 || !s.r.opt.Run.Quiet {
-		s.r.c.Note("--push", fmt.Errorf("%d profiles sent, %d not, %d tries again", counts.Sent, counts.Failed, counts.Retries))
+		s.r.c.Note("--push", fmt.Errorf("%d profiles sent, %d not, %d tries again", counts.Sent, counts.Failed,
+			counts.Retries))
 	}
 }

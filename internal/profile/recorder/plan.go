@@ -85,7 +85,8 @@ func (s *Sampling) is(name string) bool {
 
 // occurs reports whether all events are tracepoints or probes.
 func (s *Sampling) occurs() bool {
-	return len(s.Events.List) > 0 && !slices.ContainsFunc(s.Events.List, func(e Event) bool { return !strings.Contains(e.Name, ":") })
+	return len(s.Events.List) > 0 &&
+		!slices.ContainsFunc(s.Events.List, func(e Event) bool { return !strings.Contains(e.Name, ":") })
 }
 
 // close drops the files of a recording that has failed.
@@ -99,7 +100,8 @@ func (p *plan) close() {
 func (r *run) sessionOptions() record.Options {
 	names := &r.opt.Output.Names
 	opt := record.Options{
-		Settings: r.opt.Sampling.Settings, Labels: r.opt.Output.Labels, Samples: r.opt.Output.Format.Samples, Objects: r.objects, Places: r.places, OnObject: r.names.Foresee, Event: record.DefaultEvent(),
+		Settings: r.opt.Sampling.Settings, Labels: r.opt.Output.Labels, Samples: r.opt.Output.Format.Samples,
+		Objects: r.objects, Places: r.places, OnObject: r.names.Foresee, Event: record.DefaultEvent(),
 		Tables: r.tables,
 		Target: record.Target{PIDs: r.opt.Target.PIDs, Some: r.opt.Target.Selection.Given(), All: r.opt.Target.All},
 	}

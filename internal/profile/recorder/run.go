@@ -128,7 +128,8 @@ func (r *run) patience() time.Duration {
 func (r *run) nameOptions() symbolize.Options {
 	names := r.opt.Output.Names
 	names.Prototypes = prototypes.NewKernel(prototypes.KernelDir)
-	names.Kallsyms, names.HostKernel, names.Places, names.DebugDirs = "/proc/kallsyms", true, r.places, unwind.DefaultDebugDirs()
+	names.Kallsyms, names.HostKernel, names.Places, names.DebugDirs = "/proc/kallsyms", true, r.places,
+		unwind.DefaultDebugDirs()
 	if r.opt.Run.Cache {
 		names.KernelCopy = builder.KernelCopy(os.Getenv)
 	}
@@ -262,7 +263,8 @@ func (r *run) read(ctx context.Context, s *subject, each func(), signals <-chan 
 	return s.exitStatus()
 }
 
-// exitStatus returns the status of the command. It is 0 if there is none, and of one that a second interrupt leaves behind.
+// exitStatus returns the status of the command. It is 0 if there is none, and of one that a second interrupt leaves
+// behind.
 func (s *subject) exitStatus() int {
 	select {
 	case <-s.ended:
@@ -299,7 +301,8 @@ func (r *run) tellLimits() {
 // tellLost reports that samples were lost for want of memory that this user may not lock.
 func (r *run) tellLost(lost uint64) {
 	if got := r.session.RingBytes(); lost > 0 && got < r.opt.Sampling.Ring && !r.opt.Run.Quiet {
-		r.c.Note("record", fmt.Errorf("%d samples were lost: %d KB of memory for those of a CPU instead of %d, as no more may be locked (kernel.perf_event_mlock_kb, ulimit -l)", lost, got>>10, r.opt.Sampling.Ring>>10))
+		r.c.Note("record", fmt.Errorf(
+			"%d samples were lost: %d KB of memory for those of a CPU instead of %d, as no more may be locked (kernel.perf_event_mlock_kb, ulimit -l)", lost, got>>10, r.opt.Sampling.Ring>>10))
 	}
 }
 

@@ -63,10 +63,14 @@ func (s *Selection) selects(folder string) bool {
 	if err != nil {
 		return false
 	}
-	return slices.ContainsFunc(strings.FieldsFunc(string(groups), func(r rune) bool { return r == '/' || r == '\n' || r == ':' }), s.isGroup)
+	return slices.ContainsFunc(strings.FieldsFunc(string(groups), func(r rune) bool {
+		return r == '/' || r == '\n' ||
+			r == ':'
+	}), s.isGroup)
 }
 
-// isGroup reports whether a part of a control group's path is the unit's or the container's: NAME.service, ID, docker-ID.scope.
+// isGroup reports whether a part of a control group's path is the unit's or the container's: NAME.service, ID,
+// docker-ID.scope.
 func (s *Selection) isGroup(part string) bool {
 	if s.Unit != "" {
 		return part == s.Unit || part == s.Unit+".service"

@@ -35,9 +35,12 @@ func TestSelection(t *testing.T) {
 		of   Selection
 		want []int
 	}{
-		{Selection{Name: "nginx"}, []int{11, 12, 15}}, {Selection{Name: "^nginx$"}, []int{11}}, {Selection{Name: "^(sh|java)$"}, []int{13, 14}},
-		{Selection{Unit: "nginx.service"}, []int{11}}, {Selection{Unit: "nginx"}, []int{11}}, {Selection{Unit: "postgresql@15-main"}, []int{10}},
-		{Selection{Container: id}, []int{12, 13, 14}}, {Selection{Container: id[:12]}, []int{12, 13, 14}}, {Selection{Container: id[4:12]}, nil},
+		{Selection{Name: "nginx"}, []int{11, 12, 15}}, {Selection{Name: "^nginx$"}, []int{11}},
+		{Selection{Name: "^(sh|java)$"}, []int{13, 14}},
+		{Selection{Unit: "nginx.service"}, []int{11}}, {Selection{Unit: "nginx"}, []int{11}},
+		{Selection{Unit: "postgresql@15-main"}, []int{10}},
+		{Selection{Container: id}, []int{12, 13, 14}}, {Selection{Container: id[:12]}, []int{12, 13, 14}},
+		{Selection{Container: id[4:12]}, nil},
 	} {
 		assert.NoError(t, c.of.Check())
 		got, err := c.of.processes(proc)

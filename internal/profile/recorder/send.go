@@ -31,11 +31,13 @@ func (s *parts) push(p *record.Profile, names *symbolize.Namer) {
 	if kind == "" {
 		kind = p.Event.Name
 	}
-	s.sender.pusher.Push(&push.Profile{Pprof: b.Bytes(), Start: p.Start, End: p.Start.Add(p.Duration), Name: s.r.serviceName(), Labels: s.sender.labels, Kind: kind})
+	s.sender.pusher.Push(&push.Profile{Pprof: b.Bytes(), Start: p.Start, End: p.Start.Add(p.Duration),
+		Name: s.r.serviceName(), Labels: s.sender.labels, Kind: kind})
 	if !s.r.opt.Run.Quiet && s.sender.due() {
 		waiting := s.sender.pusher.Waiting()
 		counts := s.sender.pusher.Counts()
-		s.r.c.Note("--push", fmt.Errorf("%s; %d profiles sent, %d not, %d waiting (%d KB)", status, counts.Sent, counts.Failed, waiting.Profiles, waiting.Bytes>>10))
+		s.r.c.Note("--push", fmt.Errorf("%s; %d profiles sent, %d not, %d waiting (%d KB)", status, counts.Sent,
+			counts.Failed, waiting.Profiles, waiting.Bytes>>10))
 	}
 }
 
@@ -91,7 +93,8 @@ func (r *run) newSender() (*sender, error) {
 	return &sender{pusher: pusher, labels: labels}, nil
 }
 
-// serviceName returns the name under which profiles are sent. The protocols' strings are UTF-8, names of files need not be.
+// serviceName returns the name under which profiles are sent. The protocols' strings are UTF-8, names of files need not
+// be.
 func (r *run) serviceName() string { return output.Text(r.service()) }
 
 func (r *run) service() string {

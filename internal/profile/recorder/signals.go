@@ -32,7 +32,8 @@ type writeSignals struct {
 }
 
 func catchWriteSignals(c Console) *writeSignals {
-	s := &writeSignals{c: c, arrived: make(chan os.Signal, 8), recording: make(chan os.Signal, 8), noHangup: signal.Ignored(syscall.SIGHUP)}
+	s := &writeSignals{c: c, arrived: make(chan os.Signal, 8), recording: make(chan os.Signal, 8),
+		noHangup: signal.Ignored(syscall.SIGHUP)}
 	signal.Notify(s.arrived, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
 		for got := range s.arrived {
@@ -75,7 +76,8 @@ func (s *writeSignals) take(got os.Signal, now time.Time) {
 		default:
 		}
 	case s.seen == 1:
-		go s.c.Note("interrupted", errors.New("the profile is being written; once more to give up")) // the reader of messages may hang
+		// the reader of messages may hang
+		go s.c.Note("interrupted", errors.New("the profile is being written; once more to give up"))
 	default:
 		s.giveUp(got)
 	}

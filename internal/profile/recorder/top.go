@@ -67,7 +67,8 @@ func (r *run) showTop(screen tcell.Screen, signals chan<- os.Signal) error {
 	if err := screen.Init(); err != nil {
 		return err
 	}
-	t := &top{r: r, screen: screen, todo: make(chan []*record.Profile, 1), tick: make(chan func(*topview.View)), stop: make(chan struct{}), begun: time.Now()}
+	t := &top{r: r, screen: screen, todo: make(chan []*record.Profile, 1), tick: make(chan func(*topview.View)),
+		stop: make(chan struct{}), begun: time.Now()}
 	r.top = t
 	t.done.Go(t.name)
 	t.done.Go(func() {
@@ -157,7 +158,8 @@ func apart(cmd *exec.Cmd) {
 	for _, f := range []struct {
 		file *os.File
 		drop func()
-	}{{os.Stdin, func() { cmd.Stdin = nil }}, {os.Stdout, func() { cmd.Stdout = nil }}, {os.Stderr, func() { cmd.Stderr = nil }}} {
+	}{{os.Stdin, func() { cmd.Stdin = nil }}, {os.Stdout, func() { cmd.Stdout = nil }},
+		{os.Stderr, func() { cmd.Stderr = nil }}} {
 		if term.IsTerminal(int(f.file.Fd())) {
 			f.drop()
 		}

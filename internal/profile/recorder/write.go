@@ -162,5 +162,6 @@ func (r *run) writeNamed(p *record.Profile, path string, namer *symbolize.Namer)
 // newFormat returns the output's format.
 func (r *run) newFormat() stackfmt.Format {
 	names := &r.opt.Output.Names
-	return r.opt.Output.Format.New(stackfmt.Options{Inline: names.Inline, Lines: names.Lines, NoComm: !r.opt.Output.Labels.Has(labels.Comm)})
+	return r.opt.Output.Format.New(stackfmt.Options{Inline: names.Inline, Lines: names.Lines,
+		NoComm: !r.opt.Output.Labels.Has(labels.Comm)})
 }

@@ -46,8 +46,9 @@ type seenValues struct {
 // add takes the values of a sample.
 func (m *seenValues) add(f *Filter, s *perfdata.Sample, comm string) {
 	if m.samples == 0 {
-		*m = seenValues{comms: make(map[string]uint64), pids: make(map[int]uint64), tids: make(map[int]uint64), events: make(map[string]uint64),
-			first: s.Time, last: s.Time}
+		*m = seenValues{comms: make(map[string]uint64), pids: make(map[int]uint64), tids: make(map[int]uint64),
+			events: make(map[string]uint64),
+			first:  s.Time, last: s.Time}
 	}
 	m.samples++
 	m.first, m.last = min(m.first, s.Time), max(m.last, s.Time)

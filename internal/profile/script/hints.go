@@ -29,7 +29,8 @@ func (run *runner) hints(s *Summary, nameless []string) (hints []string) {
 		hints = append(hints, "the recording has no copies of stacks, so there is nothing to unwind: record with perf record --call-graph dwarf")
 	}
 	if s.Elsewhere > 0 {
-		hints = append(hints, fmt.Sprintf("%.1f %% of the stacks go on elsewhere, such as on the stack that a signal has interrupted, which perf does not copy",
+		hints = append(hints, fmt.Sprintf(
+			"%.1f %% of the stacks go on elsewhere, such as on the stack that a signal has interrupted, which perf does not copy",
 			share(s.Elsewhere, s.Unwound)))
 	}
 	if cut := s.Ends[unwind.Unreadable.String()] - s.Elsewhere; cut > 0 {
@@ -45,8 +46,9 @@ func (run *runner) hints(s *Summary, nameless []string) (hints []string) {
 			share(full, s.Unwound), run.opt.MaxStack, 8*run.opt.MaxStack))
 	}
 	if below := s.Ends[unwind.BelowStack.String()]; below > 0 {
-		hints = append(hints, fmt.Sprintf("%.1f %% of the stacks end in functions that keep their caller's frame below the stack pointer, "+
-			"which perf does not copy", share(below, s.Unwound)))
+		hints = append(hints, fmt.Sprintf(
+			"%.1f %% of the stacks end in functions that keep their caller's frame below the stack pointer, "+
+				"which perf does not copy", share(below, s.Unwound)))
 	}
 	if s.Lost > 0 {
 		hints = append(hints, "the lost records may include mappings: record with perf record -m 16M, at a lower rate or with smaller copies")

@@ -33,8 +33,8 @@ func jitDump(addr uint64, code, rows string) []byte {
 	return b
 }
 
-// TestJIT: stacks through code made at run time are whole by the rows in its jitdump file, or by its code there; also those of a
-// child, which has its parent's code and its own. Neither needs guesses.
+// TestJIT: stacks through code made at run time are whole by the rows in its jitdump file, or by its code there; also
+// those of a child, which has its parent's code and its own. Neither needs guesses.
 func TestJIT(t *testing.T) {
 	const (
 		looping   = "\x48\x83\xec\x08\xff\xd7\xeb\xfe"                 // sub $8, %rsp; call *%rdi; a loop for ever

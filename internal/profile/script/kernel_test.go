@@ -31,7 +31,8 @@ func TestKernelCopy(t *testing.T) {
 		host             bool
 		symbol, warnings string
 	}{
-		{"built again, at the same place", "", "ffffffff81000000", true, "[unknown]", "recorded on another kernel, of build-id 6b65726e"},
+		{"built again, at the same place", "", "ffffffff81000000", true, "[unknown]",
+			"recorded on another kernel, of build-id 6b65726e"},
 		{"copy", "ffffffff81000000", "ffffffff91000000", true, "copied+0x10", ""},
 		{"copy of another boot", "ffffffff82000000", "ffffffff81000000", true, "running+0x10", ""},
 		{"no copy", "", "ffffffff81000000", true, "running+0x10", ""},
@@ -77,8 +78,8 @@ func TestKernelCopy(t *testing.T) {
 	}
 }
 
-// TestKernelCode: code that the kernel makes at run time has the name that the recording gives its place at that moment, and not
-// what kallsyms says of a later one.
+// TestKernelCode: code that the kernel makes at run time has the name that the recording gives its place at that
+// moment, and not what kallsyms says of a later one.
 func TestKernelCode(t *testing.T) {
 	const at, size = 0xffffffffc0001000, 0x100
 	r := newRecording(t)
@@ -99,7 +100,8 @@ func TestKernelCode(t *testing.T) {
 	sample()
 	opt := r.options("perf")
 	opt.Names.HostKernel = true
-	require.NoError(t, os.WriteFile(opt.Names.Kallsyms, []byte("ffffffff81000000 T _text\nffffffffc0001000 t bpf_prog_3_later\t[bpf]\n"), 0o666))
+	require.NoError(t, os.WriteFile(opt.Names.Kallsyms,
+		[]byte("ffffffff81000000 T _text\nffffffffc0001000 t bpf_prog_3_later\t[bpf]\n"), 0o666))
 	out, _ := r.run(t, opt)
 	var lines []string
 	for line := range strings.Lines(out) {

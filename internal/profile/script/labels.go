@@ -9,7 +9,8 @@ import (
 
 // labeler makes the labels of samples.
 type labeler struct {
-	groups map[uint64]string                  // paths of control groups, by what samples have: those of perf record --all-cgroups
+	// paths of control groups, by what samples have: those of perf record --all-cgroups
+	groups map[uint64]string
 	known  map[labels.Origin][]stackfmt.Label // labels by what they depend on
 }
 
@@ -19,7 +20,8 @@ func (run *runner) labelsOf(s *perfdata.Sample, program *unwind.Object) []stackf
 	if set&^labels.Comm == 0 { // the thread's name needs no label: every format has it
 		return nil
 	}
-	key := set.Only(labels.Origin{PID: s.PID, TID: s.TID, CPU: s.CPU, Program: program, Cgroup: run.labeler.groups[s.Cgroup], Host: run.reader.Info().Hostname})
+	key := set.Only(labels.Origin{PID: s.PID, TID: s.TID, CPU: s.CPU, Program: program,
+		Cgroup: run.labeler.groups[s.Cgroup], Host: run.reader.Info().Hostname})
 	list, ok := run.labeler.known[key]
 	if !ok {
 		list = set.Of(&key)

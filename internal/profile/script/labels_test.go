@@ -42,12 +42,14 @@ func TestLabels(t *testing.T) {
 	var got []string
 	for _, s := range p.Sample {
 		line := ""
-		for _, key := range []string{"comm", "process.pid", "thread.id", "process.executable.name", "process.executable.build_id.gnu",
+		for _, key := range []string{"comm", "process.pid", "thread.id", "process.executable.name",
+			"process.executable.build_id.gnu",
 			"process.linux.cgroup", "container.id", "host.name", "cpu.logical_number"} {
 			line += strings.Join(s.Label[key], ",") + " "
 		}
 		got = append(got, line)
 	}
-	assert.ElementsMatch(t, []string{"prog 10 10 prog 70726f67 /docker/" + id + " " + id + " host 0 ", ":11 10 11 prog 70726f67 /docker/" + id + " " + id + " host 3 ",
+	assert.ElementsMatch(t, []string{"prog 10 10 prog 70726f67 /docker/" + id + " " + id + " host 0 ",
+		":11 10 11 prog 70726f67 /docker/" + id + " " + id + " host 3 ",
 		"prog 20 20 prog 70726f67   host 1 ", "other 20 20     host 1 "}, got)
 }

@@ -88,11 +88,12 @@ type Summary struct {
 	Elsewhere  uint64            `json:"stacks_that_go_on_elsewhere,omitempty"` // in memory that no copy reaches
 	Lost       uint64            `json:"lost"`                                  // records that the kernel dropped
 	BadRecords uint64            `json:"bad_records"`                           // records that could not be decoded
-	OutOfOrder uint64            `json:"out_of_order"`                          // samples older than those before them, which are put in order
-	Objects    []ObjectSummary   `json:"objects"`
-	Warnings   []string          `json:"warnings,omitempty"`
-	Hints      []string          `json:"hints,omitempty"` // what would make the result better
-	Events     []string          `json:"events"`          // names of the recording's events
+	// samples older than those before them, which are put in order
+	OutOfOrder uint64          `json:"out_of_order"`
+	Objects    []ObjectSummary `json:"objects"`
+	Warnings   []string        `json:"warnings,omitempty"`
+	Hints      []string        `json:"hints,omitempty"` // what would make the result better
+	Events     []string        `json:"events"`          // names of the recording's events
 }
 
 // ObjectSummary holds the counts of one object.
@@ -118,7 +119,8 @@ func (s *Summary) addReader(r *perfdata.Reader) {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("%d records left out; the first: %v", st.BadRecords, st.FirstBad))
 	}
 	if st.Forced > 0 {
-		s.Warnings = append(s.Warnings, fmt.Sprintf("%d times too many records to put in order: the order may be wrong there", st.Forced))
+		s.Warnings = append(s.Warnings, fmt.Sprintf("%d times too many records to put in order: the order may be wrong there",
+			st.Forced))
 	}
 	for _, e := range r.Events() {
 		s.Events = append(s.Events, eventName(e))

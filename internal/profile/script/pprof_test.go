@@ -88,7 +88,8 @@ func TestPprofNoPeriod(t *testing.T) {
 	r.Attrs[0].SampleType = 1<<0 | 1<<1 | 1<<2 | 1<<5
 	r.start()
 	for range 3 {
-		r.Add(perfdatatest.Record(9, 2, uint64(0x401050), int32(10), int32(10), r.time, uint64(2), uint64(perfdata.ContextUser), uint64(0x401050)))
+		r.Add(perfdatatest.Record(9, 2, uint64(0x401050), int32(10), int32(10), r.time, uint64(2),
+			uint64(perfdata.ContextUser), uint64(0x401050)))
 	}
 	text, _ := r.run(t, r.options("pprof"))
 	p, err := profile.Parse(strings.NewReader(text))

@@ -338,8 +338,9 @@ func (run *runner) comm(s *perfdata.Sample) string {
 // add copies a sample into a batch.
 func (run *runner) add(b *batch, s *perfdata.Sample, comm string) {
 	j := sample{
-		pid: s.PID, tid: s.TID, time: s.Time, period: s.Period, cpu: s.CPU, ip: s.IP, mode: s.Mode(), event: run.event(s.Event),
-		comm: comm, width: run.width,
+		pid: s.PID, tid: s.TID, time: s.Time, period: s.Period, cpu: s.CPU, ip: s.IP, mode: s.Mode(),
+		event: run.event(s.Event),
+		comm:  comm, width: run.width,
 	}
 	if s.Event.SampleType&perfdata.SamplePeriod == 0 {
 		j.period = s.Event.PeriodOrFreq // as in perf: those of perf record -c have no field for it

@@ -58,7 +58,8 @@ func newRecording(t testing.TB) *recording {
 	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "bin/prog"), prog.Bytes(), 0o666))
 	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "bin/lib.so"), lib.Bytes(), 0o666))
 	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "kallsyms"),
-		[]byte("ffffffff81000000 T do_syscall_64\nffffffff81001000 t vfs_read\nffffffffc0000000 t ext_read\t[ext9]\n"), 0o666))
+		[]byte("ffffffff81000000 T do_syscall_64\nffffffff81001000 t vfs_read\nffffffffc0000000 t ext_read\t[ext9]\n"),
+		0o666))
 	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "perf-10.map"), []byte("30000 100 JIT:loop\n"), 0o600))
 	const sampleType = 1<<0 | 1<<1 | 1<<2 | 1<<5 | 1<<8 | 1<<12 | 1<<13
 	r.Attrs = []perfdatatest.Attr{{Name: "cpu-clock", SampleType: sampleType, RegsUser: regsMask, StackUser: 64,
@@ -214,7 +215,8 @@ func TestMemfd(t *testing.T) {
 // TestSeveralFiles: where several files had one name, none of them is taken for another.
 func TestSeveralFiles(t *testing.T) {
 	r := newRecording(t)
-	r.BuildIDs = []perfdatatest.BuildID{{Name: "/bin/lib.so", ID: []byte("other lib")}, {Name: "/bin/lib.so", ID: lib.BuildID}}
+	r.BuildIDs = []perfdatatest.BuildID{{Name: "/bin/lib.so", ID: []byte("other lib")},
+		{Name: "/bin/lib.so", ID: lib.BuildID}}
 	r.start()
 	r.sample(10, libBase+0x3010, nil, 0x401050, 0x401010)
 	out, s := r.run(t, r.options("folded"))

@@ -54,7 +54,8 @@ func (run *runner) summary(workers []*worker, warnings []error) *Summary {
 		if hits.All == 0 {
 			continue
 		}
-		os := ObjectSummary{Name: o.Name, Path: o.Path(), Frames: hits.All, Unnamed: hits.Unnamed, Symbols: run.names.Symbols(o),
+		os := ObjectSummary{Name: o.Name, Path: o.Path(), Frames: hits.All, Unnamed: hits.Unnamed,
+			Symbols: run.names.Symbols(o),
 			BuildID: hex.EncodeToString(o.BuildID()), Ends: ends[o]}
 		if err := o.Err(); err != nil {
 			os.Error = err.Error()

@@ -26,10 +26,14 @@ type worker struct {
 
 	// Counts for the Summary.
 	samples, kernelFrames, userFrames, unwound, compat uint64
-	elsewhere                                          uint64                                       // stacks that end unreadable, out of reach of any copy
-	unwindTime                                         time.Duration                                // without loading objects
-	ends                                               [unwind.NumCauses]uint64                     // stacks by how they ended
-	endsIn                                             map[*unwind.Object]*[unwind.NumCauses]uint64 // the same, by the object in which they ended
+	// stacks that end unreadable, out of reach of any copy
+	elsewhere uint64
+	// without loading objects
+	unwindTime time.Duration
+	// stacks by how they ended
+	ends [unwind.NumCauses]uint64
+	// the same, by the object in which they ended
+	endsIn map[*unwind.Object]*[unwind.NumCauses]uint64
 }
 
 // newWorker returns a worker with empty caches.

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBefore compares two recordings, of programs with different names; events that record --raw adds are not in the title.
+// TestBefore compares two recordings, of programs with different names; events that record --raw adds are not in the
+// title.
 func TestBefore(t *testing.T) {
 	add := func(f Format, program string, names ...string) {
 		w := f.Worker()
@@ -26,7 +27,8 @@ func TestBefore(t *testing.T) {
 	after := svgSpec().New(Options{Graph: GraphOptions{Before: before}})
 	add(after, "v2", "parse", "parse", "write", "write")
 	var svg bytes.Buffer
-	require.NoError(t, after.Finish(&svg, &Recording{Command: []string{"v2"}, Events: []*Event{{Name: "cycles"}, {Name: "dummy"}, {Name: "cycles"}}}))
+	require.NoError(t, after.Finish(&svg,
+		&Recording{Command: []string{"v2"}, Events: []*Event{{Name: "cycles"}, {Name: "dummy"}, {Name: "cycles"}}}))
 	assert.Contains(t, svg.String(), "<title>parse (2 samples, 50.00 %, before 25.00 %)</title>")
 	assert.Contains(t, svg.String(), "<title>v2 (cycles)</title>")
 

@@ -108,8 +108,9 @@ func (f *folded) Finish(w io.Writer, _ *Recording) error {
 	return out.Flush()
 }
 
-// words are the parts of lines: each name, and with a semicolon, which it has before other names. Lines are in the order
-// of their text if they are in the order of their words' places among the sorted words, as only the end of a word is a semicolon.
+// words are the parts of lines: each name, and with a semicolon, which it has before other names. Lines are in the
+// order of their text if they are in the order of their words' places among the sorted words, as only the end of a word
+// is a semicolon.
 type words struct {
 	sorted       []string // names without and with a semicolon, sorted together
 	last, before []uint32 // by name: the place as the last one, and before others

@@ -21,7 +21,8 @@ type PerfFields struct {
 
 // DefaultPerfFields returns the fields of perf script without -F.
 func DefaultPerfFields() PerfFields {
-	return PerfFields{Comm: true, TID: true, CPU: true, Time: true, Period: true, Event: true, IP: true, Sym: true, SymOff: true, DSO: true}
+	return PerfFields{Comm: true, TID: true, CPU: true, Time: true, Period: true, Event: true, IP: true, Sym: true,
+		SymOff: true, DSO: true}
 }
 
 // perfText writes what perf script writes.
@@ -33,8 +34,9 @@ type perfText struct {
 
 // perfSpec describes the format perf.
 func perfSpec() *Spec {
-	return &Spec{Name: "perf", Suffixes: []string{".perf.txt"}, Samples: true, Settings: []string{"lines", "full-source-path"},
-		New: func(opt Options) Format { return &perfText{opt: opt, fields: DefaultPerfFields()} }}
+	return &Spec{Name: "perf", Suffixes: []string{".perf.txt"}, Samples: true,
+		Settings: []string{"lines", "full-source-path"},
+		New:      func(opt Options) Format { return &perfText{opt: opt, fields: DefaultPerfFields()} }}
 }
 
 // NewPerf returns the text of perf script with these fields; unlike the format perf it calls functions without a

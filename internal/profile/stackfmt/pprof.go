@@ -28,7 +28,8 @@ type pprof struct {
 
 // pprofSpec describes the format pprof.
 func pprofSpec() *Spec {
-	return &Spec{Name: "pprof", Suffixes: []string{".pb.gz", ".pprof"}, Settings: []string{"lines", "labels"}, Binary: true, Values: true,
+	return &Spec{Name: "pprof", Suffixes: []string{".pb.gz", ".pprof"}, Settings: []string{"lines", "labels"},
+		Binary: true, Values: true,
 		View: "look at it with: go tool pprof -http=: FILE",
 		New: func(opt Options) Format {
 			return &pprof{opt: opt}
@@ -129,7 +130,8 @@ type functionKey struct{ dso, name, file string }
 func (p *pprof) Finish(w io.Writer, r *Recording) error {
 	b := &profileBuilder{
 		opt: p.opt, places: p.frames, locations: make([]*profile.Location, len(p.frames)),
-		functions: make(map[functionKey]*profile.Function), ids: make(map[*unwind.Object]string), mappings: make(map[mappingKey]*profile.Mapping),
+		functions: make(map[functionKey]*profile.Function), ids: make(map[*unwind.Object]string),
+		mappings: make(map[mappingKey]*profile.Mapping),
 	}
 	b.sortPlaces()
 	at := b.sampleTypes(r.Events)
@@ -215,7 +217,8 @@ func (b *profileBuilder) sortPlaces() {
 	compare := func(x, y uint32) int {
 		// Equal places must be next to each other after sorting.
 		p, q := b.places[x], b.places[y]
-		order := cmp.Or(cmp.Compare(p.DSO, q.DSO), cmp.Compare(p.IP, q.IP), cmp.Compare(p.Name, q.Name), cmp.Compare(p.Offset, q.Offset))
+		order := cmp.Or(cmp.Compare(p.DSO, q.DSO), cmp.Compare(p.IP, q.IP), cmp.Compare(p.Name, q.Name),
+			cmp.Compare(p.Offset, q.Offset))
 		if order == 0 && p.Object != q.Object {
 			order = cmp.Or(cmp.Compare(b.buildID(p), b.buildID(q)), cmp.Compare(p.File, q.File), cmp.Compare(p.Line, q.Line))
 		}
@@ -260,7 +263,8 @@ func (b *profileBuilder) line(dso, name, shown string, s frame.Source) profile.L
 	k := functionKey{dso, shown, s.File}
 	fn := b.functions[k]
 	if fn == nil {
-		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: output.Text(shown), SystemName: output.Text(name), Filename: output.Text(s.File)}
+		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: output.Text(shown), SystemName: output.Text(name),
+			Filename: output.Text(s.File)}
 		b.functions[k] = fn
 		b.p.Function = append(b.p.Function, fn)
 	}
@@ -286,7 +290,8 @@ func (b *profileBuilder) mapping(f *frame.Frame) *profile.Mapping {
 	k := mappingKey{f.DSO, b.buildID(f)}
 	m := b.mappings[k]
 	if m == nil {
-		m = &profile.Mapping{ID: uint64(len(b.p.Mapping) + 1), Limit: ^uint64(0), File: output.Text(f.DSO), BuildID: k.buildID, HasFunctions: true,
+		m = &profile.Mapping{ID: uint64(len(b.p.Mapping) + 1), Limit: ^uint64(0), File: output.Text(f.DSO),
+			BuildID: k.buildID, HasFunctions: true,
 			HasInlineFrames: b.opt.Inline, HasFilenames: b.opt.Lines, HasLineNumbers: b.opt.Lines}
 		b.mappings[k] = m
 		b.p.Mapping = append(b.p.Mapping, m)

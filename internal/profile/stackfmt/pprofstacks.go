@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A profile.Sample takes a kilobyte, and of a compiler nearly each stack is another one. So package profile writes one sample
-// for each set of labels, and the samples themselves are written as profile.proto has them.
+// A profile.Sample takes a kilobyte, and of a compiler nearly each stack is another one. So package profile writes one
+// sample for each set of labels, and the samples themselves are written as profile.proto has them.
 
 // Fields of profile.proto.
 const (
@@ -57,7 +57,8 @@ func (b *profileBuilder) writeStacks(w io.Writer, all []*tally.Tally, sets []str
 		for id := range tally.Numbers(key[tally.NumberSize:]) {
 			to = tally.AppendNumber(to, uint32(b.location(id).ID))
 		}
-		return tally.AppendNumber(to, order[idOf(key)]) // last: equal stacks with other labels then take little when compressed
+		// last: equal stacks with other labels then take little when compressed
+		return tally.AppendNumber(to, order[idOf(key)])
 	})
 	values := make([]int64, len(b.p.SampleType))
 	var msg, part []byte
@@ -101,8 +102,8 @@ func framesOf(key []byte) iter.Seq[uint32] {
 	}
 }
 
-// makeLocations makes the locations of stacks. Frequent ones have small numbers, as that takes less when compressed, and so do the
-// others in the order of their addresses.
+// makeLocations makes the locations of stacks. Frequent ones have small numbers, as that takes less when compressed,
+// and so do the others in the order of their addresses.
 // Locations take numbers in the order in which location is called.
 func (b *profileBuilder) makeLocations(all []*tally.Tally) {
 	counts := make([]int, len(b.places))

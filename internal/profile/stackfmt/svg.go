@@ -22,7 +22,8 @@ type flames struct {
 
 // svgSpec describes the format svg.
 func svgSpec() *Spec {
-	return &Spec{Name: "svg", Suffixes: []string{".svg"}, Settings: []string{"title", "width", "max-size", "inverted", "reversed", "before"},
+	return &Spec{Name: "svg", Suffixes: []string{".svg"}, Settings: []string{"title", "width", "max-size", "inverted",
+		"reversed", "before"},
 		View: "a flame graph: open it in a browser",
 		New: func(opt Options) Format {
 			return &flames{opt: opt.Graph}

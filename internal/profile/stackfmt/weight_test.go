@@ -12,9 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWeight: where a format has one number for a stack, that is its weight, with its unit; the number of samples stays what it is.
+// TestWeight: where a format has one number for a stack, that is its weight, with its unit; the number of samples stays
+// what it is.
 func TestWeight(t *testing.T) {
-	event := &Event{Name: "off-cpu", Kind: "blocked", Unit: "nanoseconds", Weight: "microseconds", Callchain: true, Period: true}
+	event := &Event{Name: "off-cpu", Kind: "blocked", Unit: "nanoseconds", Weight: "microseconds", Callchain: true,
+		Period: true}
 	write := func(name string) *bytes.Buffer {
 		spec, err := ByName(name)
 		require.NoError(t, err)
@@ -22,7 +24,8 @@ func TestWeight(t *testing.T) {
 		w := format.Worker()
 		one := &frame.Frame{Name: "wait"}
 		w.Render(one)
-		w.Add(nil, &Sample{Comm: "x", Event: event, Frames: []*frame.Frame{one}, Count: 3, End: unwind.Outermost, Period: 7_000_000, Weight: 7000})
+		w.Add(nil, &Sample{Comm: "x", Event: event, Frames: []*frame.Frame{one}, Count: 3, End: unwind.Outermost,
+			Period: 7_000_000, Weight: 7000})
 		var out bytes.Buffer
 		require.NoError(t, format.Finish(&out, &Recording{Events: []*Event{event}}))
 		return &out

@@ -68,7 +68,8 @@ func Run(ctx context.Context, opt *Options, out *output.Output, c Console) (any 
 		any = true
 	}
 	if any && r.format != nil {
-		rec := stackfmt.Recording{Command: []string{"stacks"}, Events: []*stackfmt.Event{r.event}, Objects: r.seen, Start: time.Now()}
+		rec := stackfmt.Recording{Command: []string{"stacks"}, Events: []*stackfmt.Event{r.event}, Objects: r.seen,
+			Start: time.Now()}
 		if err := r.format.Finish(out, &rec); err != nil && !out.Failed() {
 			c.Fail("stacks", err)
 		}

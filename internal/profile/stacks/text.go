@@ -1,5 +1,5 @@
-// Package stacks takes stacks of processes and cores with package stack and shows them: as text, with equal ones together, and as samples for the formats
-// of package stackfmt.
+// Package stacks takes stacks of processes and cores with package stack and shows them: as text, with equal ones
+// together, and as samples for the formats of package stackfmt.
 package stacks
 
 import (
@@ -93,7 +93,8 @@ func (g *Group) add(th stack.Thread) {
 	g.Threads = append(g.Threads, th)
 }
 
-// sorted returns the groups, with merge the largest first; of a core, the group with the thread that crashed stays first.
+// sorted returns the groups, with merge the largest first; of a core, the group with the thread that crashed stays
+// first.
 func (gs *Groups) sorted(core bool) []Group {
 	list := slices.Clone(gs.List)
 	if gs.merge && len(list) > 0 {
@@ -158,7 +159,11 @@ func (g *Group) head(b []byte, stopped, often bool) []byte {
 	}
 	b = fmt.Appendf(b, "%d threads", len(g.ids))
 	// States without what follows in brackets.
-	b = append(b, g.counts(", ", func(t *stack.Thread) string { state, _, _ := strings.Cut(t.State, "("); return state })...)
+	b = append(b, g.counts(", ", func(t *stack.Thread) string {
+		state, _,
+			_ := strings.Cut(t.State, "(")
+		return state
+	})...)
 	b = append(b, g.counts("; ", func(t *stack.Thread) string { return output.Text(t.Comm) })...)
 	b = append(b, "; ids"...)
 	const shown = 10
@@ -253,8 +258,8 @@ func (g *Group) frame(b []byte, i int) []byte {
 	return append(b, '\n')
 }
 
-// repeated returns how many frames a stack begins with that come again right after, and how often they are there; without a
-// repetition worth a line, one frame once.
+// repeated returns how many frames a stack begins with that come again right after, and how often they are there;
+// without a repetition worth a line, one frame once.
 func repeated(pcs []uint64) (period, times int) {
 	const longest, least = 16, 8 // frames that repeat, and lines saved
 	for period := 1; period <= min(longest, len(pcs)/2); period++ {
@@ -340,5 +345,6 @@ func Samples(t *stack.Target, cache *symbolize.Cache, event *stackfmt.Event, f f
 
 // sameStack reports whether two threads have equal stacks.
 func sameStack(a, b *stack.Thread) bool {
-	return a.End == b.End && a.Missing == b.Missing && a.LeftOut == b.LeftOut && slices.Equal(a.PCs, b.PCs) && slices.Equal(a.Kernel, b.Kernel) && slices.Equal(a.Guessed, b.Guessed)
+	return a.End == b.End && a.Missing == b.Missing && a.LeftOut == b.LeftOut && slices.Equal(a.PCs, b.PCs) &&
+		slices.Equal(a.Kernel, b.Kernel) && slices.Equal(a.Guessed, b.Guessed)
 }

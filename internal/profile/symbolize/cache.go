@@ -62,7 +62,8 @@ func (c *Cache) Stack(list []*frame.Frame, maps *unwind.Maps, pid int32, pcs []u
 	return list
 }
 
-// Backtrace returns the frames of pcs, which are as for Stack, of a process of which no record tells what it has mapped.
+// Backtrace returns the frames of pcs, which are as for Stack, of a process of which no record tells what it has
+// mapped.
 func (c *Cache) Backtrace(maps *unwind.Maps, pid int32, pcs []uint64) []*frame.Frame {
 	if places := c.names.opt.Places; places != nil && c.learnt != maps {
 		places.Learn(pid, maps)
@@ -86,8 +87,8 @@ func (c *Cache) Frame(m *unwind.Mapping, pid int32, at uint64) (f *frame.Frame, 
 	return e.Frame, e.signal
 }
 
-// Caller is Frame for a return address, which belongs to the instruction before it; m holds that. A function that is only
-// returned to, such as the one that a signal handler returns to, has no instruction before its first.
+// Caller is Frame for a return address, which belongs to the instruction before it; m holds that. A function that is
+// only returned to, such as the one that a signal handler returns to, has no instruction before its first.
 func (c *Cache) Caller(m *unwind.Mapping, pid int32, pc uint64) (f *frame.Frame, signal bool) {
 	e := c.mapped(m, pid, pc-1)
 	if m != nil && pc < m.End && (e.Name == "" || e.NoSymbol && e.Offset == 0) {

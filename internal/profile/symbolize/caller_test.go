@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCaller: a return address belongs to the instruction before it, except in a function that is only returned to, whose FDE
-// begins a byte before, or which follows no code.
+// TestCaller: a return address belongs to the instruction before it, except in a function that is only returned to,
+// whose FDE begins a byte before, or which follows no code.
 func TestCaller(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lib.so")
 	gcc := exec.Command("gcc", "-shared", "-nostdlib", "-o", path, "-x", "assembler", "-")

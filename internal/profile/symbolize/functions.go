@@ -43,7 +43,10 @@ func readFunctions(o *unwind.Object) functions {
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b function) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end)) })
+	slices.SortFunc(list, func(a, b function) int {
+		return cmp.Or(cmp.Compare(a.start, b.start),
+			cmp.Compare(a.end, b.end))
+	})
 	return slices.Clip(slices.Compact(list))
 }
 
@@ -112,7 +115,8 @@ func Nameless(counts map[*unwind.Object]Hits) (list []string) {
 			break
 		}
 		if o.Path() != "" { // the vDSO and code made at run time have no debug file to install
-			list = append(list, fmt.Sprintf("%s has no names for %.0f %% of its frames: %s", o.Name, 100*float64(h.Unnamed)/float64(h.All), remedy(o.BuildID())))
+			list = append(list, fmt.Sprintf("%s has no names for %.0f %% of its frames: %s", o.Name,
+				100*float64(h.Unnamed)/float64(h.All), remedy(o.BuildID())))
 		}
 	}
 	return list

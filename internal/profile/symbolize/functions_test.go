@@ -19,12 +19,17 @@ func TestSettledFunctions(t *testing.T) {
 	testtool.Need(t, "gcc", "strip")
 	dir := t.TempDir()
 	source, library := filepath.Join(dir, "a.c"), filepath.Join(dir, "a.so")
-	require.NoError(t, os.WriteFile(source, []byte("static __attribute__((noinline)) int f(int *p) { return *p + 1; } int g(int *p) { return f(p) * 2; }"), 0o666))
+	require.NoError(t, os.WriteFile(source,
+		[]byte("static __attribute__((noinline)) int f(int *p) { return *p + 1; } int g(int *p) { return f(p) * 2; }"),
+		0o666))
 	for _, args := range [][]string{{"gcc", "-O1", "-shared", "-fPIC", "-o", library, source}, {"strip", library}} {
 		out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
-	objects := unwind.NewObjects(unwind.Options{Compile: func(string, io.ReaderAt, int64) ([]byte, error) { return nil, nil }})
+	objects := unwind.NewObjects(unwind.Options{Compile: func(string, io.ReaderAt, int64) ([]byte, error) {
+		return nil,
+			nil
+	}})
 	o := objects.Object(library, nil)
 	all := readFunctions(o)
 	require.NotEmpty(t, all)

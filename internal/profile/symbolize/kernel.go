@@ -34,8 +34,8 @@ func (n *Namer) SetKernel(id KernelID) { n.running = id }
 // ForeseeKernel reads the kernel's symbols in the background.
 func (n *Namer) ForeseeKernel() { n.background.Go(func() { n.kernelTable() }) }
 
-// kernelTable returns the symbols of the kernel, or nil if they are not available. They are read once, since the kernel takes
-// a tenth of a second to print them.
+// kernelTable returns the symbols of the kernel, or nil if they are not available. They are read once, since the kernel
+// takes a tenth of a second to print them.
 func (n *Namer) kernelTable() *symbols.Kernel {
 	if n.opt.Symbols != nil {
 		return n.opt.Symbols.kernelTable()
@@ -78,7 +78,8 @@ func (n *Namer) otherBoot() error {
 	if !n.opt.HostKernel {
 		return nil
 	}
-	if notes, err := os.ReadFile(n.opt.KernelNotes); err == nil && !bytes.Contains(notes, bytes.TrimRight(k.BuildID, "\x00")) {
+	if notes, err := os.ReadFile(n.opt.KernelNotes); err == nil &&
+		!bytes.Contains(notes, bytes.TrimRight(k.BuildID, "\x00")) {
 		return fmt.Errorf("recorded on another kernel, of build-id %x", k.BuildID)
 	}
 	if k.Addr == 0 {

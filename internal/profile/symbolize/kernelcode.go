@@ -7,7 +7,8 @@ import (
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 )
 
-// KernelCode holds the symbols of code that the kernel makes at run time, such as BPF programs, at one moment of the recording.
+// KernelCode holds the symbols of code that the kernel makes at run time, such as BPF programs, at one moment of the
+// recording.
 type KernelCode struct {
 	list   []*symbols.Symbol // ascending, disjoint
 	shared bool              // samples have list

@@ -98,8 +98,8 @@ func (n *Namer) demangle(name string) string {
 	return d
 }
 
-// kernel names the instruction at an address of the kernel; made is the symbol of code that was made at run time, or nil. The
-// frame stays without a name if the kernel's symbols are not available.
+// kernel names the instruction at an address of the kernel; made is the symbol of code that was made at run time, or
+// nil. The frame stays without a name if the kernel's symbols are not available.
 func (n *Namer) kernel(ip uint64, made *symbols.Symbol) *frame.Frame {
 	const bpf = "[bpf]" // the module of BPF programs, by those that are there when kallsyms is read
 	f := &frame.Frame{IP: ip, Kernel: true, DSO: "[kernel.kallsyms]"}
@@ -312,9 +312,9 @@ func (n *Namer) set(o *unwind.Object, e *tableEntry) {
 	n.objects[weak.Make(o)] = e
 }
 
-// Settle drops the symbols of an object but those at the link-time addresses met, in the background. done is called when
-// the object's file is not needed any more. Foresee and Settle may be used by one goroutine at a time. Settle is not for a
-// Namer of inlined functions, lines or signatures.
+// Settle drops the symbols of an object but those at the link-time addresses met, in the background. done is called
+// when the object's file is not needed any more. Foresee and Settle may be used by one goroutine at a time. Settle is
+// not for a Namer of inlined functions, lines or signatures.
 func (n *Namer) Settle(o *unwind.Object, met []uint64, done func()) {
 	all, _ := n.entry(o) // the full table is needed to choose from, and is then dropped
 	few := &tableEntry{settled: true}

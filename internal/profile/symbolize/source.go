@@ -59,7 +59,8 @@ func (n *Namer) locate(f *frame.Frame, o *unwind.Object, addr uint64) {
 	for i, c := range chain {
 		place := frame.Source{File: c.File, Line: c.Line}
 		if i < len(chain)-1 {
-			f.Inlined = append(f.Inlined, frame.Inlined{Name: n.demangle(c.Func), Parameters: cmp.Or(c.Parameters, n.mangledParameters(c.Func)), Source: place})
+			f.Inlined = append(f.Inlined, frame.Inlined{Name: n.demangle(c.Func),
+				Parameters: cmp.Or(c.Parameters, n.mangledParameters(c.Func)), Source: place})
 			continue
 		}
 		f.Source, f.Parameters = place, c.Parameters

@@ -77,8 +77,8 @@ func (t *Tally) sorted() iter.Seq2[[]byte, Sum] {
 	}
 }
 
-// All yields the keys of several tallies in their order, each once with the sum over all of its counts. A key is valid until the
-// next one. Nothing may be added meanwhile.
+// All yields the keys of several tallies in their order, each once with the sum over all of its counts. A key is valid
+// until the next one. Nothing may be added meanwhile.
 func All(list ...*Tally) iter.Seq2[[]byte, Sum] {
 	if len(list) == 1 && len(list[0].runs) == 0 {
 		return list[0].sorted()
@@ -95,8 +95,8 @@ func All(list ...*Tally) iter.Seq2[[]byte, Sum] {
 	}
 }
 
-// pack makes a run: of each key the length of what it has in common with the one before, the length of the rest, the rest and
-// the counts.
+// pack makes a run: of each key the length of what it has in common with the one before, the length of the rest, the
+// rest and the counts.
 func pack(all iter.Seq2[[]byte, Sum]) []byte {
 	var b bytes.Buffer
 	w, _ := flate.NewWriter(&b, runLevel) // the level is valid, and memory takes all that is written

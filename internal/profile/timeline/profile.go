@@ -219,8 +219,9 @@ func writeFirefox(out io.Writer, r *stackfmt.Recording, all *stacks, order []thr
 
 // metaOf returns the head of the profile, with the interval of the first event that is a clock.
 func metaOf(r *stackfmt.Recording) meta {
-	m := meta{Interval: 1, Categories: categories(), Product: "perf", Stackwalk: 1, Version: geckoVersion, PreprocessedProfileVersion: processedVersion,
-		Arguments: strings.Join(r.Command, " "), Symbolicated: true, MarkerSchema: []int{}, ImportedFrom: "ehasm",
+	m := meta{Interval: 1, Categories: categories(), Product: "perf", Stackwalk: 1, Version: geckoVersion,
+		PreprocessedProfileVersion: processedVersion,
+		Arguments:                  strings.Join(r.Command, " "), Symbolicated: true, MarkerSchema: []int{}, ImportedFrom: "ehasm",
 		UsesOnlyOneStackType: true, SourceCodeIsNotOnSearchfox: true, SampleUnits: units{"ms", "ms", "ns"}}
 	if len(r.Command) > 0 {
 		m.Product = filepath.Base(r.Command[0])
@@ -239,8 +240,10 @@ func metaOf(r *stackfmt.Recording) meta {
 
 // threadOf returns the samples of a track, their times relative to start.
 func threadOf(key thread, t *track, start uint64) profileThread {
-	p := profileThread{ProcessType: "default", PausedRanges: []int{}, Name: t.comm, IsMainThread: key.pid == key.tid, PID: strconv.Itoa(int(key.pid)), TID: key.tid,
-		Markers: markers{Data: []int{}, Name: []int{}, StartTime: []int{}, EndTime: []int{}, Phase: []int{}, Category: []int{}}}
+	p := profileThread{ProcessType: "default", PausedRanges: []int{}, Name: t.comm, IsMainThread: key.pid == key.tid,
+		PID: strconv.Itoa(int(key.pid)), TID: key.tid,
+		Markers: markers{Data: []int{}, Name: []int{}, StartTime: []int{}, EndTime: []int{}, Phase: []int{},
+			Category: []int{}}}
 	s := &p.Samples
 	s.WeightType, s.Length = "samples", len(t.samples)
 	for _, one := range t.samples {
@@ -288,7 +291,8 @@ func newTables(p *profile) *tables {
 	n := &p.Shared.NativeSymbols
 	n.LibIndex, n.Address, n.Name, n.FunctionSize = []int{}, []int{}, []int{}, []int{}
 	p.Shared.Sources = sources{UUID: []*int{}, Filename: []int{}}
-	return &tables{p: p, strings: make(map[string]int), resources: make(map[[2]string]int), funcs: make(map[function]int), sources: make(map[string]int)}
+	return &tables{p: p, strings: make(map[string]int), resources: make(map[[2]string]int), funcs: make(map[function]int),
+		sources: make(map[string]int)}
 }
 
 // fill adds all frames and stacks.

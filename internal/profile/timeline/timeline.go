@@ -16,9 +16,10 @@ import (
 
 // Spec describes the format.
 func Spec() *stackfmt.Spec {
-	return &stackfmt.Spec{Name: "firefox", Suffixes: []string{".json.gz"}, Binary: true, Samples: true, Settings: []string{"lines"},
-		View: "a timeline: open FILE at https://profiler.firefox.com",
-		New:  func(stackfmt.Options) stackfmt.Format { return &timeline{} }}
+	return &stackfmt.Spec{Name: "firefox", Suffixes: []string{".json.gz"}, Binary: true, Samples: true,
+		Settings: []string{"lines"},
+		View:     "a timeline: open FILE at https://profiler.firefox.com",
+		New:      func(stackfmt.Options) stackfmt.Format { return &timeline{} }}
 }
 
 // timeline collects samples.

@@ -55,7 +55,8 @@ func decode(t *testing.T, compressed io.Reader) (d decoded) {
 	zip, err := gzip.NewReader(compressed)
 	require.NoError(t, err)
 	require.NoError(t, json.NewDecoder(zip).Decode(&d))
-	for _, table := range []map[string]json.RawMessage{d.Shared.FrameTable, d.Shared.FuncTable, d.Shared.ResourceTable, d.Shared.Sources} {
+	for _, table := range []map[string]json.RawMessage{d.Shared.FrameTable, d.Shared.FuncTable, d.Shared.ResourceTable,
+		d.Shared.Sources} {
 		for name, text := range table {
 			if name != "length" {
 				assert.Len(t, column[any](t, table, name), length(t, table), "%s: %s", name, text)
@@ -95,7 +96,8 @@ func (d *decoded) stack(t *testing.T, at *int) (names []string, category int) {
 // TestTimeline: each sample of each thread is there at its time, with the stack that the folded text has.
 func TestTimeline(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	clock := &stackfmt.Event{Name: "cpu-clock", Unit: "nanoseconds", Kind: "cpu", Every: 2e6, TID: true, Time: true, Callchain: true}
+	clock := &stackfmt.Event{Name: "cpu-clock", Unit: "nanoseconds", Kind: "cpu", Every: 2e6, TID: true, Time: true,
+		Callchain: true}
 	folded, err := stackfmt.ByName("folded")
 	require.NoError(t, err)
 	formats := []stackfmt.Format{Spec().New(stackfmt.Options{}), folded.New(stackfmt.Options{})}
@@ -105,7 +107,8 @@ func TestTimeline(t *testing.T) {
 		for j, f := range formats {
 			workers[i][j] = f.Worker()
 			for k := range 30 {
-				one := &frame.Frame{Name: fmt.Sprintf("f%d", k), DSO: fmt.Sprintf("/lib/%d.so", k%3), IP: uint64(k), Kernel: k%7 == 3, JIT: k%7 == 4}
+				one := &frame.Frame{Name: fmt.Sprintf("f%d", k), DSO: fmt.Sprintf("/lib/%d.so", k%3), IP: uint64(k),
+					Kernel: k%7 == 3, JIT: k%7 == 4}
 				if k%5 == 0 {
 					one.Inlined = []frame.Inlined{{Name: "inner", Source: frame.Source{File: "a.c", Line: 7}}, {Name: "middle"}}
 				}
@@ -124,8 +127,9 @@ func TestTimeline(t *testing.T) {
 			}
 		}
 		for j := range formats {
-			s := stackfmt.Sample{Comm: "prog", PID: 7, TID: int32(7 + i%3), Time: uint64(1e9 + i*1000), Period: 2e6, Event: clock,
-				End: unwind.Outermost, Frames: stack[j]}
+			s := stackfmt.Sample{Comm: "prog", PID: 7, TID: int32(7 + i%3), Time: uint64(1e9 + i*1000), Period: 2e6,
+				Event: clock,
+				End:   unwind.Outermost, Frames: stack[j]}
 			if i%9 == 0 {
 				s.End = unwind.NoInfo
 			}
@@ -141,7 +145,8 @@ func TestTimeline(t *testing.T) {
 	require.Len(t, d.Threads, 3)
 	lines := make(map[string]int)
 	for i, th := range d.Threads {
-		assert.Equal(t, []any{"prog", "prog", "7", 7 + i, i == 0}, []any{th.Name, th.ProcessName, th.PID, th.TID, th.IsMainThread})
+		assert.Equal(t, []any{"prog", "prog", "7", 7 + i, i == 0}, []any{th.Name, th.ProcessName, th.PID, th.TID,
+			th.IsMainThread})
 		for k, at := range th.Samples.Stack {
 			assert.InDelta(t, float64(3*k+i)/1000, th.Samples.Time[k], 1e-9, "ms since the first sample")
 			assert.Equal(t, []int{1, 2e6}, []int{int(th.Samples.Weight[k]), th.Samples.ThreadCPUDelta[k]})
@@ -172,13 +177,16 @@ func TestCategories(t *testing.T) {
 	second := &stackfmt.Event{Name: "cycles"}
 	f := Spec().New(stackfmt.Options{})
 	w := f.Worker()
-	list := []*frame.Frame{{Name: "user", DSO: "/a"}, {Name: "kernel", DSO: "[kernel.kallsyms]", Kernel: true}, {Name: "made", DSO: "/tmp/perf-1.map", JIT: true},
+	list := []*frame.Frame{{Name: "user", DSO: "/a"}, {Name: "kernel", DSO: "[kernel.kallsyms]", Kernel: true},
+		{Name: "made", DSO: "/tmp/perf-1.map", JIT: true},
 		{IP: 0x10, DSO: "/a", Source: frame.Source{File: "/src/a.c", Line: 3}}}
 	for i, one := range list {
 		w.Render(one)
-		w.Add(nil, &stackfmt.Sample{PID: 1, TID: 1, Comm: "a", Time: uint64(i), Event: event, Frames: []*frame.Frame{one}, End: unwind.Outermost})
+		w.Add(nil, &stackfmt.Sample{PID: 1, TID: 1, Comm: "a", Time: uint64(i), Event: event, Frames: []*frame.Frame{one},
+			End: unwind.Outermost})
 	}
-	w.Add(nil, &stackfmt.Sample{PID: 1, TID: 1, Time: 5, Event: event, Frames: list[:1], Guessed: []int{0}, End: unwind.Outermost})
+	w.Add(nil, &stackfmt.Sample{PID: 1, TID: 1, Time: 5, Event: event, Frames: list[:1], Guessed: []int{0},
+		End: unwind.Outermost})
 	w.Add(nil, &stackfmt.Sample{PID: 1, TID: 1, Comm: "a", Time: 6, Event: event, End: unwind.NoInfo})
 	w.Add(nil, &stackfmt.Sample{PID: 1, TID: 1, Comm: "a", Time: 7, Event: second, End: stackfmt.NoUserStack})
 	var out bytes.Buffer
@@ -193,7 +201,8 @@ func TestCategories(t *testing.T) {
 		names, category := d.stack(t, at)
 		got = append(got, fmt.Sprint(names, " ", categories()[category].Name))
 	}
-	assert.Equal(t, []string{"[user] User", "[kernel] Kernel", "[made] Compiled at run time", "[0x10] User", "[user] Guessed", "[[truncated]] Other"}, got)
+	assert.Equal(t, []string{"[user] User", "[kernel] Kernel", "[made] Compiled at run time", "[0x10] User",
+		"[user] Guessed", "[[truncated]] Other"}, got)
 	assert.Equal(t, 1, length(t, d.Shared.Sources))
 }
 
@@ -203,7 +212,8 @@ func TestProcessNames(t *testing.T) {
 	f := Spec().New(stackfmt.Options{})
 	w := f.Worker()
 	for _, id := range [][2]int32{{1, 3}, {1, 2}, {5, 6}, {7, 8}, {7, 7}} {
-		w.Add(nil, &stackfmt.Sample{PID: id[0], TID: id[1], Comm: fmt.Sprintf("worker-%d", id[1]), Event: event, End: stackfmt.NoUserStack})
+		w.Add(nil, &stackfmt.Sample{PID: id[0], TID: id[1], Comm: fmt.Sprintf("worker-%d", id[1]), Event: event,
+			End: stackfmt.NoUserStack})
 	}
 	var out bytes.Buffer
 	require.NoError(t, f.Finish(&out, &stackfmt.Recording{Events: []*stackfmt.Event{event},
@@ -220,7 +230,8 @@ func TestBlocked(t *testing.T) {
 	off := &stackfmt.Event{Name: "off-cpu", Kind: "blocked", Unit: "nanoseconds"}
 	f := Spec().New(stackfmt.Options{})
 	one := &frame.Frame{Name: "read", Kernel: true}
-	f.Worker().Add(nil, &stackfmt.Sample{PID: 1, TID: 1, Period: 25e5, Event: off, Frames: []*frame.Frame{one}, End: unwind.Outermost})
+	f.Worker().Add(nil, &stackfmt.Sample{PID: 1, TID: 1, Period: 25e5, Event: off, Frames: []*frame.Frame{one},
+		End: unwind.Outermost})
 	var out bytes.Buffer
 	require.NoError(t, f.Finish(&out, &stackfmt.Recording{Events: []*stackfmt.Event{off}}))
 	d := decode(t, &out)

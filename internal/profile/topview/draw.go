@@ -51,10 +51,12 @@ func (v *View) Draw(s tcell.Screen) {
 			list = append(list, v.percent(l.node.total)+" "+strings.Repeat(" ", l.depth)+mark+fit(l.node.Name, width-11-l.depth))
 		}
 	} else {
-		put(s, 1, width, fmt.Sprintf("     self    total  %-*s  function", libraryWidth, "library"), tcell.StyleDefault.Underline(true))
+		put(s, 1, width, fmt.Sprintf("     self    total  %-*s  function", libraryWidth, "library"),
+			tcell.StyleDefault.Underline(true))
 		for i := range v.functions {
 			f := &v.functions[i]
-			list = append(list, fmt.Sprintf("%s %s  %-*.*s  %s", v.percent(f.self), v.percent(f.total), libraryWidth, libraryWidth, f.Library, fit(f.Name, width-39)))
+			list = append(list, fmt.Sprintf("%s %s  %-*.*s  %s", v.percent(f.self), v.percent(f.total), libraryWidth,
+				libraryWidth, f.Library, fit(f.Name, width-39)))
 		}
 	}
 	for i := v.top; i < len(list) && i < v.top+rows; i++ {

@@ -142,7 +142,10 @@ func (n *node) child(f Frame) *node {
 
 // sort orders the callees at all levels, the heaviest first, those of equal weight by name.
 func (n *node) sort() {
-	slices.SortFunc(n.children, func(a, b *node) int { return cmp.Or(cmp.Compare(b.total, a.total), compare(a.Frame, b.Frame)) })
+	slices.SortFunc(n.children, func(a, b *node) int {
+		return cmp.Or(cmp.Compare(b.total, a.total),
+			compare(a.Frame, b.Frame))
+	})
 	for _, c := range n.children {
 		c.sort()
 	}

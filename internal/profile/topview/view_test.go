@@ -56,7 +56,8 @@ func TestFunctions(t *testing.T) {
 		return fmt.Sprintf("%7s %% %7s %%  %-16s  %s", self, total, "libx.so", name)
 	}
 	assert.Equal(t, []string{"100 samples", "     self    total  library           function",
-		line("50.0", "50.0", "malloc"), line("45.0", "45.0", "run"), line("5.0", "5.0", "write.[31m"), line("0.0", "100.0", "main"),
+		line("50.0", "50.0", "malloc"), line("45.0", "45.0", "run"), line("5.0", "5.0", "write.[31m"),
+		line("0.0", "100.0", "main"),
 		line("0.0", "50.0", "parse"), help}, text())
 	v.order()
 	v.Draw(s)
@@ -97,7 +98,8 @@ func TestCallers(t *testing.T) {
 	require.Len(t, v.functions, 1)
 	v.enter()
 	v.Draw(s)
-	assert.Equal(t, []string{"    total  callers of parse", "   54.5 %  parse", "   27.3 %   main", "   18.2 %   parse", "   18.2 %    main",
+	assert.Equal(t, []string{"    total  callers of parse", "   54.5 %  parse", "   27.3 %   main", "   18.2 %   parse",
+		"   18.2 %    main",
 		"    9.1 %   run", "    9.1 %    main", ""}, text()[1:9])
 	v.Next()
 	v.Next()

@@ -1,5 +1,5 @@
-// Package jit finds the callers of code without tables, mostly made while programs run: by the unwind information that run-time compilers write
-// into jitdump files, and by the code itself.
+// Package jit finds the callers of code without tables, mostly made while programs run: by the unwind information that
+// run-time compilers write into jitdump files, and by the code itself.
 package jit
 
 import (
@@ -19,7 +19,8 @@ import (
 // Code knows the code that one process has made. It implements unwind.Generated. The zero value knows
 // nothing; its methods are safe for concurrent use.
 type Code struct {
-	// Read reads memory of the process and returns how many bytes it could. Nil: only the bytes in the jitdump file are known.
+	// Read reads memory of the process and returns how many bytes it could. Nil: only the bytes in the jitdump file are
+	// known.
 	Read func(addr uint64, b []byte) int
 	// Limits may be nil.
 	Limits *Limits
@@ -129,8 +130,8 @@ func (c *Code) Scan(regs *abi.Regs, mem *ehelf.Memory, isCode func(addr uint64) 
 	return abi.StatusNoInfo
 }
 
-// Returns is unwind.Generated's. HotSpot's interpreter returns to places that no call precedes, and a frame that throws has the
-// address of the throw.
+// Returns is unwind.Generated's. HotSpot's interpreter returns to places that no call precedes, and a frame that throws
+// has the address of the throw.
 func (c *Code) Returns(pc uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,15 +154,16 @@ func (c *Code) returns(pc uint64) bool {
 	return r != nil && r.interpreted
 }
 
-// throws reports whether the code at pc begins to throw an exception, as HotSpot's first compiler does (c1_LIRAssembler_x86.cpp,
-// throw_op): it loads its own address into rdx. The stub that looks for the handler stores this address as its return address.
+// throws reports whether the code at pc begins to throw an exception, as HotSpot's first compiler does
+// (c1_LIRAssembler_x86.cpp, throw_op): it loads its own address into rdx. The stub that looks for the handler stores
+// this address as its return address.
 func (c *Code) throws(pc uint64) bool {
 	var buf [10]byte // movabs $pc, %rdx
 	return c.read(pc, buf[:]) == len(buf) && buf[0] == 0x48 && buf[1] == 0xba && binary.LittleEndian.Uint64(buf[2:]) == pc
 }
 
-// renew reads the page of an address again unless that was done just now, since new code may have been written there. It reports
-// whether the page has changed.
+// renew reads the page of an address again unless that was done just now, since new code may have been written there.
+// It reports whether the page has changed.
 func (c *Code) renew(addr uint64) bool {
 	p := c.pages[addr&^(pageSize-1)]
 	if p == nil || time.Since(p.checked) < recheckFailed {
@@ -257,8 +259,10 @@ func (c *Code) read(addr uint64, b []byte) int {
 }
 
 // dwarfOf are the DWARF numbers of the processor's registers.
-var dwarfOf = [...]int{x86.RAX: abi.RAX, x86.RCX: abi.RCX, x86.RDX: abi.RDX, x86.RBX: abi.RBX, x86.RSP: abi.RSP, x86.RBP: abi.RBP,
-	x86.RSI: abi.RSI, x86.RDI: abi.RDI, x86.R8: abi.R8, x86.R9: abi.R9, x86.R10: abi.R10, x86.R11: abi.R11, x86.R12: abi.R12,
+var dwarfOf = [...]int{x86.RAX: abi.RAX, x86.RCX: abi.RCX, x86.RDX: abi.RDX, x86.RBX: abi.RBX, x86.RSP: abi.RSP,
+	x86.RBP: abi.RBP,
+	x86.RSI: abi.RSI, x86.RDI: abi.RDI, x86.R8: abi.R8, x86.R9: abi.R9, x86.R10: abi.R10, x86.R11: abi.R11,
+	x86.R12: abi.R12,
 	x86.R13: abi.R13, x86.R14: abi.R14, x86.R15: abi.R15}
 
 // step replaces the registers by the caller's.

@@ -7,8 +7,8 @@ import (
 	"github.com/ehasm/ehasm/ehelf"
 )
 
-// File knows the frames of code in a file, if the code can return without a call before. Most functions written in assembly can.
-// It is safe for concurrent use.
+// File knows the frames of code in a file, if the code can return without a call before. Most functions written in
+// assembly can. It is safe for concurrent use.
 type File struct {
 	// Read reads code at a link-time address and returns how many bytes it could.
 	Read func(addr uint64, b []byte) int

@@ -14,8 +14,8 @@ type row struct {
 	interpreted bool      // HotSpot's interpreter, which keeps a frame pointer
 }
 
-// value is what a register or a word of the stack holds: an entry register plus an offset, or the word of memory at that
-// place.
+// value is what a register or a word of the stack holds: an entry register plus an offset, or the word of memory at
+// that place.
 type value struct {
 	kind   kind
 	reg    x86.Reg
@@ -66,8 +66,9 @@ type follower struct {
 	bad    bool // returns contradict
 }
 
-// follow finds the caller of the function that holds an address, which is a place in it that will be reached: it follows the code to
-// returns. The caller's pc is what they return to. It returns nil if none is found. seen is a map to use.
+// follow finds the caller of the function that holds an address, which is a place in it that will be reached: it
+// follows the code to returns. The caller's pc is what they return to. It returns nil if none is found. seen is a map
+// to use.
 func follow(pc uint64, read func(addr uint64, b []byte) int, seen map[uint64]bool) *row {
 	f := newFollower(pc, read, seen)
 	for len(f.ways) > 0 && !f.bad && (f.row == nil || !f.row.interpreted) {
@@ -87,8 +88,9 @@ func follow(pc uint64, read func(addr uint64, b []byte) int, seen map[uint64]boo
 	return f.row
 }
 
-// followStrict is follow along ways that call nothing, neither functions nor the kernel, of which there must be one: a call may be
-// one that never returns, behind which other code lies. It returns nil unless all such ways lead to returns that agree.
+// followStrict is follow along ways that call nothing, neither functions nor the kernel, of which there must be one: a
+// call may be one that never returns, behind which other code lies. It returns nil unless all such ways lead to returns
+// that agree.
 func followStrict(pc uint64, read func(addr uint64, b []byte) int, seen map[uint64]bool) *row {
 	f := newFollower(pc, read, seen)
 	f.strict = true
@@ -208,10 +210,11 @@ func (f *follower) end(w *way, pc, sp value) {
 	f.row = rowOf(w, pc, sp)
 }
 
-// onStack reports whether pc can be a return address, with sp above it: not a word of other memory that was pushed, as behind a call
-// which never returns.
+// onStack reports whether pc can be a return address, with sp above it: not a word of other memory that was pushed, as
+// behind a call which never returns.
 func onStack(pc, sp value) bool {
-	if pc.kind != slot || sp.kind == unknown || sp.reg == x86.RSP && sp.offset <= 0 { // the frame begins at or above the stack pointer
+	// the frame begins at or above the stack pointer
+	if pc.kind != slot || sp.kind == unknown || sp.reg == x86.RSP && sp.offset <= 0 {
 		return false
 	}
 	return pc.reg == sp.reg || pc.reg == x86.RSP || pc.reg == x86.RBP

@@ -37,8 +37,8 @@ func (m memory) read(addr uint64, b []byte) int {
 	return copy(b, m[addr-at:])
 }
 
-// hotspot is a method of HotSpot's second compiler: a stack bang, rbp pushed, 16 bytes, a call, the poll at the return, and a stub
-// behind it that never returns.
+// hotspot is a method of HotSpot's second compiler: a stack bang, rbp pushed, 16 bytes, a call, the poll at the return,
+// and a stub behind it that never returns.
 const hotspot = `89842400c0feff 55 4883ec10 e800000000 90 4883c410 5d 493ba740030000 0f8701000000 c3 e800000000 f4`
 
 // TestFollow: from each instruction of a function, its code leads to its caller.
@@ -77,14 +77,16 @@ func TestFollow(t *testing.T) {
 		"long method":         {strings.Repeat("6690", 1900) + "c3", 0, sp(0), value{entry, 5, 0}, true},
 		"cut":                 {strings.Repeat("90", pageSize-1) + "48", 0, value{}, value{}, false},
 		"ways contradict":     {`7505 4883c408 c3 4883c410 c3`, 0, value{}, value{}, false},
-		"tail call":           {`4d85ed 7404 90 ff6340 e800000000 f4`, 0, sp(0), value{entry, 5, 0}, false}, // jmp *0x40(%rbx)
-		"tail call, pushed":   {`41ffb590010000 ff6340`, 0, value{}, value{}, false},                        // push 0x190(%r13)
-		"its slot pushed":     {`498b9590010000 52 ff6340`, 0, value{}, value{}, false},
-		"after a pop":         {`58 5d ff6340`, 0, sp(16), sp(8), false},
-		"return beside it":    {`7403 ff6340 4883c408 c3`, 0, sp(8), value{entry, 5, 0}, false},
-		"jump by a table":     {`ff24c500000000`, 0, value{}, value{}, false},
-		"interpreter":         {`488b65f0 488b5dd0 488d24cc 41ff24da`, 0, bp(8), bp(0), false},
-		"return with bytes":   {`c21000`, 0, sp(0), value{entry, 5, 0}, true},
+		// jmp *0x40(%rbx)
+		"tail call": {`4d85ed 7404 90 ff6340 e800000000 f4`, 0, sp(0), value{entry, 5, 0}, false},
+		// push 0x190(%r13)
+		"tail call, pushed": {`41ffb590010000 ff6340`, 0, value{}, value{}, false},
+		"its slot pushed":   {`498b9590010000 52 ff6340`, 0, value{}, value{}, false},
+		"after a pop":       {`58 5d ff6340`, 0, sp(16), sp(8), false},
+		"return beside it":  {`7403 ff6340 4883c408 c3`, 0, sp(8), value{entry, 5, 0}, false},
+		"jump by a table":   {`ff24c500000000`, 0, value{}, value{}, false},
+		"interpreter":       {`488b65f0 488b5dd0 488d24cc 41ff24da`, 0, bp(8), bp(0), false},
+		"return with bytes": {`c21000`, 0, sp(0), value{entry, 5, 0}, true},
 	} {
 		r := follow(at+c.from, code(c.code).read, map[uint64]bool{})
 		if c.pc == (value{}) {
@@ -110,7 +112,8 @@ func TestFollowBounded(t *testing.T) {
 		strings.Repeat("48892c24", pageSize/4), // stores
 	} {
 		f := 0
-		r := follow(at, func(addr uint64, b []byte) int { f++; return code(text).read(at+(addr-at)%pageSize, b) }, map[uint64]bool{})
+		r := follow(at, func(addr uint64, b []byte) int { f++; return code(text).read(at+(addr-at)%pageSize, b) },
+			map[uint64]bool{})
 		assert.True(t, r == nil || !r.proven)
 		assert.LessOrEqual(t, f, mostSteps+1)
 	}
@@ -145,8 +148,8 @@ func stack(offset int, word uint64) *ehelf.Memory {
 	return &ehelf.Memory{Lo: 0x9000, Bytes: b}
 }
 
-// TestStep: the code of a process is read once while it stays the same, and new code counts once its place is mapped again, or after
-// a second.
+// TestStep: the code of a process is read once while it stays the same, and new code counts once its place is mapped
+// again, or after a second.
 func TestStep(t *testing.T) {
 	m, reads := code(`4883c408 c3`), 0
 	c := &Code{Read: func(addr uint64, b []byte) int { reads++; return m.read(addr, b) }}
@@ -247,7 +250,8 @@ func TestForkDumps(t *testing.T) {
 // TestReturns: code is returned to after calls, and where HotSpot's interpreter goes on.
 func TestReturns(t *testing.T) {
 	c := Code{Read: code(`ffd1 90 c3 488b65f0 41ff24da`).read}
-	for pc, want := range map[uint64]bool{at: true /* not known what is before */, at + 2: true, at + 3: false, at + 4: true, at - 100: true} {
+	for pc, want := range map[uint64]bool{at: true /* not known what is before */, at + 2: true, at + 3: false,
+		at + 4: true, at - 100: true} {
 		assert.Equal(t, want, c.Returns(pc), "%#x", pc)
 	}
 }
@@ -280,7 +284,8 @@ func TestBounds(t *testing.T) {
 
 func TestIsDump(t *testing.T) {
 	assert.True(t, IsDump("/tmp/jit-12.dump"))
-	for _, name := range []string{"/tmp/jit-1x2.dump", "/tmp/jit-012.dump", "/tmp/jit-.dump", "jit-1.dump/x", "/tmp/xjit-1.dump"} {
+	for _, name := range []string{"/tmp/jit-1x2.dump", "/tmp/jit-012.dump", "/tmp/jit-.dump", "jit-1.dump/x",
+		"/tmp/xjit-1.dump"} {
 		assert.False(t, IsDump(name), name)
 	}
 }
@@ -320,7 +325,8 @@ func TestScan(t *testing.T) {
 		if c.want {
 			assert.Equal(t, []uint64{at + 0x105, sp + uint64(c.off) + 8, 0x1111, 0x2222},
 				[]uint64{regs.Reg[abi.RIP], regs.Reg[abi.RSP], regs.Reg[abi.RBP], regs.Reg[abi.RBX]}, name)
-			assert.Equal(t, uint64(1<<abi.RIP|1<<abi.RSP|1<<abi.RBP|1<<abi.RBX|1<<abi.R12|1<<abi.R13|1<<abi.R14|1<<abi.R15), uint64(regs.Valid))
+			assert.Equal(t, uint64(1<<abi.RIP|1<<abi.RSP|1<<abi.RBP|1<<abi.RBX|1<<abi.R12|1<<abi.R13|1<<abi.R14|1<<abi.R15),
+				uint64(regs.Valid))
 		}
 	}
 }

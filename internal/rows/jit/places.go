@@ -39,8 +39,8 @@ type place struct {
 // mostPlaces is how many processes are remembered: each may hold a descriptor.
 const mostPlaces = 256
 
-// NewPlaces returns places of processes, which exist while they are asked about if live is set. Maps are also looked for
-// in folders.
+// NewPlaces returns places of processes, which exist while they are asked about if live is set. Maps are also looked
+// for in folders.
 func NewPlaces(live bool, folders ...string) *Places {
 	return &Places{live: live, folders: folders, known: make(map[int32]*place)}
 }
@@ -69,7 +69,8 @@ func (p *Places) See(pid int32) {
 
 // look is See, and returns the place.
 func (p *Places) look(pid int32) *place {
-	pl := &place{pid: procfs.OwnPID(pid), seen: true, tmp: openTmp(pid), user: symbols.UserOf(pid), from: procfs.Started(pid)}
+	pl := &place{pid: procfs.OwnPID(pid), seen: true, tmp: openTmp(pid), user: symbols.UserOf(pid),
+		from: procfs.Started(pid)}
 	if pl.pid != pid || pl.tmp != nil || pl.user != 0 || p.known[pid] != nil { // others need not be remembered
 		p.add(pid, pl)
 	}
@@ -156,8 +157,8 @@ func (p *Places) Learn(pid int32, maps *unwind.Maps) {
 	}
 }
 
-// mappedAt opens the file that a link of proc_pid_map_files(5) leads to, if the name here does not lead to it; else it returns
-// nil.
+// mappedAt opens the file that a link of proc_pid_map_files(5) leads to, if the name here does not lead to it; else it
+// returns nil.
 func mappedAt(link, name string) *os.File {
 	path, err := os.Readlink(link)
 	there, err2 := os.Stat(link)

@@ -48,8 +48,8 @@ func contained(t *testing.T, script string) (pid int32, end func()) {
 	return pid, end
 }
 
-// TestPlacesContained: a process in PID and mount namespaces writes names for its own number into its own /tmp. They are found
-// also once it has ended, if it was seen before.
+// TestPlacesContained: a process in PID and mount namespaces writes names for its own number into its own /tmp. They
+// are found also once it has ended, if it was seen before.
 func TestPlacesContained(t *testing.T) {
 	pid, end := contained(t, "echo 1000 10 inside > /tmp/perf-1.map")
 	name := func(p *Places) string {
@@ -140,7 +140,8 @@ func TestPlacesMapped(t *testing.T) {
 	}
 }
 
-// TestPlacesHere: processes of this namespace write where they do, and are not remembered. Of others, a limited number is.
+// TestPlacesHere: processes of this namespace write where they do, and are not remembered. Of others, a limited number
+// is.
 func TestPlacesHere(t *testing.T) {
 	p := NewPlaces(true, "/a", "/tmp")
 	defer p.Close()

@@ -18,8 +18,9 @@ const (
 	leastSaved = 4  // registers
 )
 
-// scan looks for the nearest return address on the stack whose call leads to a function that has made the frame: it saves at
-// least four registers, and its frame lies where the return address says, but for units that were reserved later.
+// scan looks for the nearest return address on the stack whose call leads to a function that has made the frame: it
+// saves at least four registers, and its frame lies where the return address says, but for units that were reserved
+// later.
 func (c *Code) scan(regs *abi.Regs, mem *ehelf.Memory, isCode func(addr uint64) bool) *row {
 	const word = 8
 	if regs.Valid>>abi.RSP&1 == 0 {
@@ -45,8 +46,8 @@ func (c *Code) scan(regs *abi.Regs, mem *ehelf.Memory, isCode func(addr uint64) 
 	return nil
 }
 
-// frameOf returns the row of a frame that the beginning of a function has made, if its return address can be that number of bytes above
-// the stack pointer.
+// frameOf returns the row of a frame that the beginning of a function has made, if its return address can be that
+// number of bytes above the stack pointer.
 func frameOf(callee uint64, off int64, read func(addr uint64, b []byte) int) *row {
 	w := way{pc: callee}
 	for i := range w.regs {
@@ -56,7 +57,8 @@ func frameOf(callee uint64, off int64, read func(addr uint64, b []byte) int) *ro
 	var in x86.Inst
 	for range mostSaves {
 		n := read(w.pc, buf[:])
-		if x86.Decode(buf[:n], &in) != nil || in.Op == x86.OpCALL || in.Op == x86.OpJMP || in.Op == x86.OpJCC || in.Op == x86.OpRET {
+		if x86.Decode(buf[:n], &in) != nil || in.Op == x86.OpCALL || in.Op == x86.OpJMP || in.Op == x86.OpJCC ||
+			in.Op == x86.OpRET {
 			break
 		}
 		w.exec(&in)

@@ -248,7 +248,8 @@ func (b *Builder) Pipe() []byte {
 		a := &b.Attrs[i]
 		out = append(out, Record(64, 0, a.bytes(), a.IDs)...)
 	}
-	for bit, f := range map[uint64][]byte{3: headerString("host"), 7: numbersOfCPUs(), 12: b.eventDesc(), 2: b.buildIDs()} {
+	for bit, f := range map[uint64][]byte{3: headerString("host"), 7: numbersOfCPUs(), 12: b.eventDesc(),
+		2: b.buildIDs()} {
 		out = append(out, Record(80, 0, bit, f)...)
 	}
 	return append(out, b.Data...)

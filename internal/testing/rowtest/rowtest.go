@@ -34,7 +34,8 @@ func Saved(offset int64) dwarfcfa.RegRule {
 	return dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: offset}
 }
 
-// Pages returns a table of n pages of 256 pcs, each with a number of borders at random between rows. Every seventh is like an earlier one.
+// Pages returns a table of n pages of 256 pcs, each with a number of borders at random between rows. Every seventh is
+// like an earlier one.
 func Pages(n, borders, rows int) *dwarfcfa.Table {
 	t := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
 	used := map[int]uint32{} // rows are numbered in order of first use

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// WaitBlocked waits until all threads of a process are blocked in a read, a lock or pause. threads is how many they are.
-// A look at a thread interrupts its system call, which begins anew once the thread has a CPU for a moment.
+// WaitBlocked waits until all threads of a process are blocked in a read, a lock or pause. threads is how many they
+// are. A look at a thread interrupts its system call, which begins anew once the thread has a CPU for a moment.
 func WaitBlocked(t testing.TB, pid, threads int) {
 	t.Helper()
 	const hang = time.Minute
@@ -38,5 +38,6 @@ func isBlocked(task string) bool {
 	call, err2 := os.ReadFile(filepath.Join(task, "syscall"))
 	number, _, _ := strings.Cut(string(call), " ")
 	const read, pause, futex = "0", "34", "202"
-	return err1 == nil && err2 == nil && strings.Contains(string(stat), ") S ") && slices.Contains([]string{read, pause, futex}, number)
+	return err1 == nil && err2 == nil && strings.Contains(string(stat), ") S ") &&
+		slices.Contains([]string{read, pause, futex}, number)
 }

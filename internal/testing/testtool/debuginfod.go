@@ -55,8 +55,8 @@ func Debuginfod(t testing.TB, folder string) string {
 	return ""
 }
 
-// scanned returns how many files the server is done with: its metrics say it. It counts in scanned_files_total before they
-// are in its index.
+// scanned returns how many files the server is done with: its metrics say it. It counts in scanned_files_total before
+// they are in its index.
 func scanned(url string) (files int) {
 	answer, err := http.Get(url + "/metrics")
 	if err != nil {

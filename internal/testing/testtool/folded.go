@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Folded yields the stacks of a profile in the folded format, each with its count. Names have spaces, too: the count follows
-// the last one. A line that has no count ends the test.
+// Folded yields the stacks of a profile in the folded format, each with its count. Names have spaces, too: the count
+// follows the last one. A line that has no count ends the test.
 func Folded(t testing.TB, text string) iter.Seq2[string, int] {
 	return func(yield func(stack string, count int) bool) {
 		t.Helper()

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// NameBombs returns mangled names of C++ and Rust, of some 13 bytes a level. With each level the demangled name doubles.
+// NameBombs returns mangled names of C++ and Rust, of some 13 bytes a level. With each level the demangled name
+// doubles.
 func NameBombs(levels int) (cpp, rust string) {
 	var c, r strings.Builder
 	c.WriteString("_Z1fI1aIiiE")

@@ -240,9 +240,11 @@ func equal(w io.Writer, a, b *stacks) error {
 func shares(w io.Writer, all []*stacks) {
 	first := all[0]
 	for i, s := range all {
-		fmt.Fprintf(w, "%c: %d samples, %.2f %% complete", 'A'+rune(i), s.total, 100*float64(s.complete)/float64(max(s.total, 1)))
+		fmt.Fprintf(w, "%c: %d samples, %.2f %% complete", 'A'+rune(i), s.total,
+			100*float64(s.complete)/float64(max(s.total, 1)))
 		if i > 0 {
-			fmt.Fprintf(w, "; from A: functions %.3f, stacks %.3f", distance(first.leaves, s.leaves), distance(first.functions, s.functions))
+			fmt.Fprintf(w, "; from A: functions %.3f, stacks %.3f", distance(first.leaves, s.leaves),
+				distance(first.functions, s.functions))
 		}
 		fmt.Fprintln(w)
 	}

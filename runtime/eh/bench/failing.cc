@@ -1,5 +1,5 @@
-// What errors cost: by exceptions and by values that say what went wrong. sqrt and Fibonacci numbers as P2544 has them; standard
-// functions that throw; and threads that throw at once. Prints "NAME PARAMETER NANOSECONDS" a line.
+// What errors cost: by exceptions and by values that say what went wrong. sqrt and Fibonacci numbers as P2544 has them;
+// standard functions that throw; and threads that throw at once. Prints "NAME PARAMETER NANOSECONDS" a line.
 #include <any>
 #include <chrono>
 #include <cmath>
@@ -155,7 +155,8 @@ int main()
 		p.set_exception(std::make_exception_ptr(std::runtime_error("x")));
 		sink = p.get_future().get();
 	});
-	for (int threads : {1, 2, 4, 8}) { // processor time of a throw through 8 frames, over all threads: more would be competition
+	// processor time of a throw through 8 frames, over all threads: more would be competition
+	for (int threads : {1, 2, 4, 8}) {
 		constexpr int throws = 20000;
 		double t = 1e18;
 		for (int round = 0; round < 5; round++) {

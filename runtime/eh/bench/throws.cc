@@ -105,7 +105,8 @@ template <class E> static void caught(int (*f)(int), int n)
 	}
 }
 
-// The floor: what is left of a throw without finding anything: the exception is made, caught and freed, the stack is left by a jump.
+// The floor: what is left of a throw without finding anything: the exception is made, caught and freed, the stack is
+// left by a jump.
 extern "C" {
 void *__cxa_allocate_exception(size_t) noexcept;
 void __cxa_free_exception(void *) noexcept;
@@ -148,7 +149,8 @@ NOINLINE static void floor_of(int n)
 
 // Forced unwinding by the program itself, up to a frame.
 static _Unwind_Word up_to;
-static _Unwind_Reason_Code stop(int, _Unwind_Action actions, _Unwind_Exception_Class, _Unwind_Exception *, _Unwind_Context *c, void *)
+static _Unwind_Reason_Code stop(int, _Unwind_Action actions, _Unwind_Exception_Class, _Unwind_Exception *,
+    _Unwind_Context *c, void *)
 {
 	if (_Unwind_GetCFA(c) > up_to || (actions & _UA_END_OF_STACK))
 		__builtin_longjmp(place, 1);

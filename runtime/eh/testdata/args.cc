@@ -1,5 +1,6 @@
-// Calls with arguments on the stack, built so that the tables say how many (DW_CFA_GNU_args_size): they are popped before landing pads,
-// whose code reads variables relative to rsp. Each line is a way to get to the pad; all is done often enough to be remembered.
+// Calls with arguments on the stack, built so that the tables say how many (DW_CFA_GNU_args_size): they are popped
+// before landing pads, whose code reads variables relative to rsp. Each line is a way to get to the pad; all is done
+// often enough to be remembered.
 #include <cstdio>
 #include <cstdlib>
 #include <pthread.h>

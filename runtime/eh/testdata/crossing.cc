@@ -1,5 +1,5 @@
-// Exceptions that cross a library or program with its own libstdc++ and libgcc, whose personality routine reads libgcc's contexts only.
-// With -DLIBRARY it is the library, ./crossing-static.so or ./crossing-shared.so.
+// Exceptions that cross a library or program with its own libstdc++ and libgcc, whose personality routine reads
+// libgcc's contexts only. With -DLIBRARY it is the library, ./crossing-static.so or ./crossing-shared.so.
 #include <cstdio>
 #include <dlfcn.h>
 #include <stdexcept>

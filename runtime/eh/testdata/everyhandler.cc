@@ -1,12 +1,13 @@
 /*
- * A program that runs a throw, a walk or the end of a thread one instruction at a time, with a signal handler that walks, throws, loads or
- * forks. It prints what happened. Instructions of the C library and of the loader are left out, and those of functions that they call:
- * there, handlers may not allocate, whoever unwinds.
+ * A program that runs a throw, a walk or the end of a thread one instruction at a time, with a signal handler that
+ * walks, throws, loads or forks. It prints what happened. Instructions of the C library and of the loader are left out,
+ * and those of functions that they call: there, handlers may not allocate, whoever unwinds.
  *
  *   everyhandler JOB HANDLER warm|cold fork|alone|many EVERY LIBRARY
  *
- * fork: at each EVERYth instruction a child runs the handler and goes on unstepped. alone: a child for each EVERYth instruction steps to
- * it, runs the handler, and steps on. many: one child runs the handler at each EVERYth instruction. LIBRARY is what handlers load.
+ * fork: at each EVERYth instruction a child runs the handler and goes on unstepped. alone: a child for each EVERYth
+ * instruction steps to it, runs the handler, and steps on. many: one child runs the handler at each EVERYth
+ * instruction. LIBRARY is what handlers load.
  */
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -159,7 +160,8 @@ static const struct Named {
     const char *name;
     Job *job;
     bool thread;
-} jobs[] = {{"throw", throws, false}, {"rethrow", rethrows, false}, {"walk", walks, false}, {"backtrace", backtraces, false},
+} jobs[] = {{"throw", throws, false}, {"rethrow", rethrows, false}, {"walk", walks, false},
+    {"backtrace", backtraces, false},
             {"unwind", unwinds, false}, {"exit", exits, true}, {"cancel", is_cancelled, true}};
 
 OWN_FRAME static bool f4(Job *j)
@@ -267,7 +269,8 @@ static bool allowed(ucontext_t *uc, uint64_t pc)
 static void skip_masks(greg_t *regs)
 {
     enum { SIGPROCMASK = 14, LENGTH = 2 };
-    if (memcmp((const void *)regs[REG_RIP], "\x0f\x05", LENGTH) != 0 || regs[REG_RAX] != SIGPROCMASK || (uint64_t)regs[REG_RDI] > SIG_SETMASK)
+    if (memcmp((const void *)regs[REG_RIP], "\x0f\x05", LENGTH) != 0 || regs[REG_RAX] != SIGPROCMASK ||
+        (uint64_t)regs[REG_RDI] > SIG_SETMASK)
         return;
     const uint64_t *set = (const uint64_t *)regs[REG_RSI];
     uint64_t *old = (uint64_t *)regs[REG_RDX], before = mask;
@@ -389,8 +392,8 @@ static double process_time(pid_t pid)
 }
 
 /*
- * end_of returns the status of a child. One that takes no processor time for a minute hangs, and so does one that takes ten minutes
- * of it: on a busy machine, a good one may last long.
+ * end_of returns the status of a child. One that takes no processor time for a minute hangs, and so does one that takes
+ * ten minutes of it: on a busy machine, a good one may last long.
  */
 static int end_of(pid_t pid)
 {
@@ -430,7 +433,8 @@ static void judge(pid_t pid, long where)
     if (what && dead + hung + wrong < SHOWN) {
         Dl_info in = {};
         dladdr((void *)figures->pc, &in);
-        printf("%s at %ld: status %x, pc %#lx of %s %s\n", what, where, status, figures->pc - (uint64_t)in.dli_fbase, in.dli_fname, in.dli_sname);
+        printf("%s at %ld: status %x, pc %#lx of %s %s\n", what, where, status, figures->pc - (uint64_t)in.dli_fbase,
+            in.dli_fname, in.dli_sname);
     }
 }
 
@@ -497,6 +501,7 @@ int main(int argc, char **argv)
             abort();
     long runs = children(*n);
     printf("%s %s %s %s: %ld runs of %ld instructions, %ld signals, %ld left out; %ld short, %ld failed in handlers, %ld wrong, %ld hung, %ld dead\n", argv[1],
-           argv[2], argv[3], argv[4], runs, figures->steps, figures->signals, figures->left_out, figures->shorter, figures->bad, wrong, hung, dead);
+           argv[2], argv[3], argv[4], runs, figures->steps, figures->signals, figures->left_out, figures->shorter,
+           figures->bad, wrong, hung, dead);
     return figures->shorter + figures->bad + wrong + hung + dead > 0;
 }

@@ -1,6 +1,7 @@
 /*
- * A program that runs a walk or a throw one instruction at a time, and walks from each: as a profiler does whose signal comes there. The stacks
- * are compared with the calls and returns that were executed. It prints how many instructions were met, and where, and stacks that are wrong.
+ * A program that runs a walk or a throw one instruction at a time, and walks from each: as a profiler does whose signal
+ * comes there. The stacks are compared with the calls and returns that were executed. It prints how many instructions
+ * were met, and where, and stacks that are wrong.
  *
  *   everystep walk|throw warm|cold [TIMES]
  *   everystep exit|cancel warm     the end of a thread
@@ -116,8 +117,8 @@ static Kind kind_of(const uint8_t *p)
 }
 
 /*
- * What changes the stack, to go on at a landing pad, jumps there afterwards: until then the pad's frame is live, and its pc is where the
- * jump will lead. landing says so, and pad is what walks have said.
+ * What changes the stack, to go on at a landing pad, jumps there afterwards: until then the pad's frame is live, and
+ * its pc is where the jump will lead. landing says so, and pad is what walks have said.
  */
 static bool landing;
 static uint64_t pad;
@@ -221,7 +222,8 @@ static void count(uint64_t pc)
 static void skip_masks(greg_t *regs)
 {
     enum { SIGPROCMASK = 14, LENGTH = 2 };
-    if (memcmp((const void *)regs[REG_RIP], "\x0f\x05", LENGTH) == 0 && regs[REG_RAX] == SIGPROCMASK && (uint64_t)regs[REG_RDI] <= SIG_SETMASK) {
+    if (memcmp((const void *)regs[REG_RIP], "\x0f\x05", LENGTH) == 0 && regs[REG_RAX] == SIGPROCMASK &&
+        (uint64_t)regs[REG_RDI] <= SIG_SETMASK) {
         regs[REG_RIP] += LENGTH;
         regs[REG_RAX] = 0;
     }
@@ -334,7 +336,8 @@ int main(int argc, char **argv)
         return 2;
     job *j = job_named(argv[1]);
     int n = argc > 3 ? atoi(argv[3]) : 1;
-    bool warm = strcmp(argv[2], "warm") == 0, threads = strcmp(argv[2], "threads") == 0, ends = j == exits || j == is_cancelled;
+    bool warm = strcmp(argv[2], "warm") == 0, threads = strcmp(argv[2], "threads") == 0, ends = j == exits ||
+        j == is_cancelled;
     struct sigaction sa = {};
     sa.sa_sigaction = on_trap;
     sa.sa_flags = SA_SIGINFO;
@@ -347,8 +350,10 @@ int main(int argc, char **argv)
         in_threads(j, n);
     for (int times = n; times > 0 && !threads; times--)
         ends ? run_thread(in_thread, j) : stepped(j);
-    if (caught != (j == throws) || above < 2 || (!threads && !ends && (uint64_t)base[above - 1] - (uint64_t)_start > 64))
+    if (caught != (j == throws) || above < 2 ||
+        (!threads && !ends && (uint64_t)base[above - 1] - (uint64_t)_start > 64))
         abort();
-    printf("%ld instructions, %ld in eh_elfs, %ld in libgcc_s, %ld landing; %ld short, %ld wrong\n", steps, in_eh_elfs, in_libgcc, landings, shorter, wrong);
+    printf("%ld instructions, %ld in eh_elfs, %ld in libgcc_s, %ld landing; %ld short, %ld wrong\n", steps, in_eh_elfs,
+        in_libgcc, landings, shorter, wrong);
     return wrong + shorter > 0;
 }

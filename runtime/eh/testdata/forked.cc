@@ -1,5 +1,6 @@
-// Children that throw, of a process whose other thread loads and unloads a library (its path is the second argument) and, with "throw"
-// as the third, throws after each: a child has that thread's locks, and no thread that releases them. A child that waits for one is ended.
+// Children that throw, of a process whose other thread loads and unloads a library (its path is the second argument)
+// and, with "throw" as the third, throws after each: a child has that thread's locks, and no thread that releases them.
+// A child that waits for one is ended.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>

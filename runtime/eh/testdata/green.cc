@@ -1,4 +1,5 @@
-// Stacks that are left in the middle of an exception and gone on with in another thread: between the phases, and in a landing pad.
+// Stacks that are left in the middle of an exception and gone on with in another thread: between the phases, and in a
+// landing pad.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -37,7 +38,8 @@ __attribute__((noinline)) static int deep(int n)
 	return deep(n - 1) + s.n;
 }
 // A personality routine that goes to another stack in each phase: its function is called by code below.
-extern "C" _Unwind_Reason_Code switching_personality(int, _Unwind_Action, unsigned long, _Unwind_Exception *, _Unwind_Context *)
+extern "C" _Unwind_Reason_Code switching_personality(int, _Unwind_Action, unsigned long, _Unwind_Exception *,
+    _Unwind_Context *)
 {
 	yield();
 	return _URC_CONTINUE_UNWIND;
@@ -81,7 +83,8 @@ int main()
 		g->context.uc_stack.ss_size = sizeof g->stack;
 		g->number = i;
 		auto p = reinterpret_cast<unsigned long>(g);
-		makecontext(&g->context, reinterpret_cast<void (*)()>(run), 2, static_cast<unsigned>(p), static_cast<unsigned>(p >> 32));
+		makecontext(&g->context, reinterpret_cast<void (*)()>(run), 2, static_cast<unsigned>(p),
+		    static_cast<unsigned>(p >> 32));
 	}
 	bool done = false;
 	for (int i = 0; !done; i++) { // each goes on in one thread, then in the other

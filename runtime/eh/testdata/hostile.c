@@ -1,6 +1,6 @@
 /*
- * hostile SITES CASES: reads damaged tables of sites. Built with sanitizers; a table has no byte more than it says. Prints how many lookups ended
- * in which kind.
+ * hostile SITES CASES: reads damaged tables of sites. Built with sanitizers; a table has no byte more than it says.
+ * Prints how many lookups ended in which kind.
  */
 #include "../sites.c"
 
@@ -44,10 +44,12 @@ int main(int argc, char **argv)
         uint8_t *t = malloc(size + 1), *copy = realloc(t, size ? size : 1);
         memcpy(copy, whole, size);
         for (size_t i = 0; i < damaged && size > 0; i++) {
-            size_t head = HEADER + personalities * PERSONALITY, at = next(4) == 0 ? next(size < head ? size : head) : next(size);
+            size_t head = HEADER + personalities * PERSONALITY,
+                at = next(4) == 0 ? next(size < head ? size : head) : next(size);
             copy[at] = next(3) == 0 ? (uint8_t)(next(2) ? 0xff : 0x80) : (uint8_t)next(256);
         }
-        struct ehu_object o = {.low = bias + base, .high = bias + base + span, .bias = bias, .exceptions = true, .sites = copy, .sites_size = (uint32_t)size};
+        struct ehu_object o = {.low = bias + base, .high = bias + base + span, .bias = bias, .exceptions = true,
+            .sites = copy, .sites_size = (uint32_t)size};
         for (int i = 0; i < 100; i++) {
             uint64_t group = u32(whole + HEADER + personalities * PERSONALITY + next(groups) * GROUP);
             uint64_t pc = bias + base + group + next(next(4) ? 512 : 1 << 16);
@@ -60,12 +62,14 @@ int main(int argc, char **argv)
             if (kind > KIND_ASK || (lands && (pad < o.low || pad >= o.high || is.function > pc)) ||
                 (ehx_args_(is.pad) != 0) != (kind != is.step.kind) ||
                 (is.step.kind != KIND_HAND_OVER && is.personality && is.function == 0)) {
-                printf("case %lu: pc %#lx: kind %d, pad %#lx, function %#lx\n", c, pc - bias, is.step.kind, is.pad - bias, is.function - bias);
+                printf("case %lu: pc %#lx: kind %d, pad %#lx, function %#lx\n", c, pc - bias, is.step.kind,
+                    is.pad - bias, is.function - bias);
                 return 2;
             }
         }
         free(copy);
     }
-    printf("skip %lu cleanup %lu action %lu both %lu handed over %lu ask %lu\n", kinds[0], kinds[1], kinds[2], kinds[3], kinds[4], kinds[5]);
+    printf("skip %lu cleanup %lu action %lu both %lu handed over %lu ask %lu\n", kinds[0], kinds[1], kinds[2], kinds[3],
+        kinds[4], kinds[5]);
     return 0;
 }

@@ -1,5 +1,6 @@
-// Throws while the library looks for eh_elfs of what was loaded: out of an openat of the program's, and out of a handler that comes meanwhile,
-// through an object that lies where another one did; and through code that was not registered, where an object was.
+// Throws while the library looks for eh_elfs of what was loaded: out of an openat of the program's, and out of a
+// handler that comes meanwhile, through an object that lies where another one did; and through code that was not
+// registered, where an object was.
 #include <csignal>
 #include <cstdarg>
 #include <cstdio>
@@ -93,7 +94,8 @@ static int find_image(dl_phdr_info *info, size_t, void *arg)
 			image->start = low;
 		image->end = high;
 	}
-	if (image->address >= reinterpret_cast<unsigned long>(image->start) && image->address < reinterpret_cast<unsigned long>(image->end))
+	if (image->address >= reinterpret_cast<unsigned long>(image->start) &&
+	    image->address < reinterpret_cast<unsigned long>(image->end))
 		return 1;
 	image->start = nullptr;
 	return 0;
@@ -112,7 +114,8 @@ static void gone()
 	image.copy = static_cast<unsigned char *>(std::malloc(size));
 	std::memcpy(image.copy, image.start, size);
 	dlclose(h);
-	void *p = mmap(image.start, size, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	void *p = mmap(image.start, size, PROT_READ | PROT_WRITE | PROT_EXEC,
+	    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	if (p != image.start) {
 		std::puts("its memory is not free");
 		return;

@@ -1,5 +1,5 @@
-// Types made at run time, as by compilers in a program, one after the other at the same address: each is caught by its own base. Then
-// exceptions, in a sandbox that allows writing, waking other threads, and ending.
+// Types made at run time, as by compilers in a program, one after the other at the same address: each is caught by its
+// own base. Then exceptions, in a sandbox that allows writing, waking other threads, and ending.
 #include <cstddef>
 #include <cstdio>
 #include <cstring>

@@ -29,7 +29,10 @@ extern "C" void *realloc(void *p, size_t n)
 	return q && p ? std::memcpy(q, p, n) : q;
 }
 struct Cleanup { ~Cleanup() { if (empty) used++; } };
-__attribute__((noinline)) static void f(int n) { Cleanup c; if (n == 0) (void)::operator new(1 << 30); else f(n - 1); asm volatile(""); }
+__attribute__((noinline)) static void f(int n)
+{
+    Cleanup c; if (n == 0) (void)::operator new(1 << 30); else f(n - 1); asm volatile("");
+}
 static void *in_thread(void *)
 {
 	empty = true;

@@ -1,6 +1,6 @@
 /*
- * Two programs (-DPAD=first, -DPAD=second) that differ in the landing pad of one function alone: their code and .eh_frame are
- * the same. The pads say which they are.
+ * Two programs (-DPAD=first, -DPAD=second) that differ in the landing pad of one function alone: their code and
+ * .eh_frame are the same. The pads say which they are.
  */
 #include <stdio.h>
 #include <unwind.h>

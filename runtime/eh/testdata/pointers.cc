@@ -1,5 +1,6 @@
-// Pointers that are thrown, another one each time, and exceptions that are thrown again by exception_ptr, in this thread and in others.
-// What a handler gets is printed: it may have to be converted, by an offset of the type or of the object that the pointer points to.
+// Pointers that are thrown, another one each time, and exceptions that are thrown again by exception_ptr, in this
+// thread and in others. What a handler gets is printed: it may have to be converted, by an offset of the type or of the
+// object that the pointer points to.
 #include <cstdio>
 #include <exception>
 #include <future>
@@ -62,8 +63,10 @@ template <class Caught, class T> OWN_FRAME static bool caught_as(T value, const 
 template <class T> OWN_FRAME static void all(const char *what, T value)
 {
     printf("%s%s:", what, value ? "" : " null");
-    TRY(int *), TRY(const int *), TRY(Plain *), TRY(const Plain *), TRY(Single *), TRY(Other *), TRY(Both *), TRY(Virtual *), TRY(const Virtual *);
-    TRY(Left *), TRY(Right *), TRY(Diamond *), TRY(Near *), TRY(East *), TRY(Hidden *), TRY(void *), TRY(const void *), TRY(Colour *);
+    TRY(int *), TRY(const int *), TRY(Plain *), TRY(const Plain *), TRY(Single *), TRY(Other *), TRY(Both *),
+        TRY(Virtual *), TRY(const Virtual *);
+    TRY(Left *), TRY(Right *), TRY(Diamond *), TRY(Near *), TRY(East *), TRY(Hidden *), TRY(void *), TRY(const void *),
+        TRY(Colour *);
     try {
         try {
             thrower(value, 1);

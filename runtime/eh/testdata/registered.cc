@@ -54,7 +54,8 @@ __attribute__((noinline)) static void catches()
 static int throws_through(unsigned char *p, unsigned char size)
 {
 	// sub $size-8,%rsp; push %rsi; call *%rdi; add $size,%rsp; ret
-	unsigned char code[] = {0x48, 0x83, 0xec, static_cast<unsigned char>(size - 8), 0x56, 0xff, 0xd7, 0x48, 0x83, 0xc4, size, 0xc3};
+	unsigned char code[] = {0x48, 0x83, 0xec, static_cast<unsigned char>(size - 8), 0x56, 0xff, 0xd7, 0x48, 0x83, 0xc4,
+	    size, 0xc3};
 	unsigned char *table = tables[size & 16 ? 1 : 0];
 	int caught = 0;
 	std::memcpy(p, code, sizeof code);

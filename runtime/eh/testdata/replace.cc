@@ -1,5 +1,5 @@
-// Objects that replace each other at the same address: an answer that was remembered of the one must not be used of the other.
-// With an argument, that many rounds, and throws from other threads all the while.
+// Objects that replace each other at the same address: an answer that was remembered of the one must not be used of the
+// other. With an argument, that many rounds, and throws from other threads all the while.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -64,5 +64,6 @@ int main(int argc, char **argv)
 	other.join();
 	std::printf("%ld wrong\n", wrong);
 	if (argc > 1)
-		std::fprintf(stderr, "%ld rounds, %ld at the same address as before, %ld resumes meanwhile\n", rounds, same, count.load());
+		std::fprintf(stderr, "%ld rounds, %ld at the same address as before, %ld resumes meanwhile\n", rounds, same,
+		    count.load());
 }

@@ -1,5 +1,6 @@
-// Personality routines that count their calls. -DPLUGIN: a library with frames of each kind; -DINTERPOSER: a library with a routine of
-// libstdc++'s name. The program has own_personality_v0, which a plug-in may name instead; with -DDEFINES libstdc++'s name, too.
+// Personality routines that count their calls. -DPLUGIN: a library with frames of each kind; -DINTERPOSER: a library
+// with a routine of libstdc++'s name. The program has own_personality_v0, which a plug-in may name instead; with
+// -DDEFINES libstdc++'s name, too.
 #include <cstdio>
 #include <dlfcn.h>
 #include <stdexcept>
@@ -35,22 +36,26 @@ extern "C" __attribute__((noinline)) int through(int (*f)(int), int n, volatile 
 	}
 }
 #else
-typedef _Unwind_Reason_Code Routine(int, _Unwind_Action, _Unwind_Exception_Class, _Unwind_Exception *, _Unwind_Context *);
+typedef _Unwind_Reason_Code Routine(int, _Unwind_Action, _Unwind_Exception_Class, _Unwind_Exception *,
+    _Unwind_Context *);
 static int search, clean;
-static _Unwind_Reason_Code count(int version, _Unwind_Action actions, _Unwind_Exception_Class kind, _Unwind_Exception *e, _Unwind_Context *c)
+static _Unwind_Reason_Code count(int version, _Unwind_Action actions, _Unwind_Exception_Class kind,
+    _Unwind_Exception *e, _Unwind_Context *c)
 {
 	static Routine *next = reinterpret_cast<Routine *>(dlsym(dlopen("libstdc++.so.6", RTLD_LAZY), "__gxx_personality_v0"));
 	++(actions & _UA_SEARCH_PHASE ? search : clean);
 	return next(version, actions, kind, e, c);
 }
 #ifndef INTERPOSER
-extern "C" _Unwind_Reason_Code own_personality_v0(int version, _Unwind_Action actions, _Unwind_Exception_Class kind, _Unwind_Exception *e, _Unwind_Context *c)
+extern "C" _Unwind_Reason_Code own_personality_v0(int version, _Unwind_Action actions, _Unwind_Exception_Class kind,
+    _Unwind_Exception *e, _Unwind_Context *c)
 {
 	return count(version, actions, kind, e, c);
 }
 #endif
 #if defined INTERPOSER || defined DEFINES
-extern "C" _Unwind_Reason_Code __gxx_personality_v0(int version, _Unwind_Action actions, _Unwind_Exception_Class kind, _Unwind_Exception *e, _Unwind_Context *c)
+extern "C" _Unwind_Reason_Code __gxx_personality_v0(int version, _Unwind_Action actions, _Unwind_Exception_Class kind,
+    _Unwind_Exception *e, _Unwind_Context *c)
 {
 	return count(version, actions, kind, e, c);
 }

@@ -359,7 +359,8 @@ static void cancels()
 	pthread_join(t, &result);
 	std::printf("  cancelled %d\n", result == PTHREAD_CANCELED);
 }
-static _Unwind_Reason_Code count_stop(int, _Unwind_Action actions, _Unwind_Exception_Class, _Unwind_Exception *, _Unwind_Context *c, void *arg)
+static _Unwind_Reason_Code count_stop(int, _Unwind_Action actions, _Unwind_Exception_Class, _Unwind_Exception *,
+    _Unwind_Context *c, void *arg)
 {
 	if (actions & _UA_END_OF_STACK)
 		_exit(42);
@@ -401,7 +402,8 @@ static int depth_at_end()
 	int n = 0;
 	_Unwind_Backtrace([](_Unwind_Context *c, void *arg) { /* unwinders have as many frames as they like */
 		auto pc = _Unwind_GetIP(c);
-		*static_cast<int *>(arg) += pc >= reinterpret_cast<unsigned long>(&__executable_start) && pc < reinterpret_cast<unsigned long>(&etext);
+		*static_cast<int *>(arg) += pc >= reinterpret_cast<unsigned long>(&__executable_start) &&
+		    pc < reinterpret_cast<unsigned long>(&etext);
 		return _URC_NO_REASON;
 	}, &n);
 	return n;
@@ -412,7 +414,8 @@ template <class F> static void child(const char *name, F f)
 	pid_t pid = fork();
 	if (pid == 0) {
 		std::set_terminate([] {
-			std::printf("  terminate, %d frames of the program on the stack, %d uncaught\n", depth_at_end(), std::uncaught_exceptions());
+			std::printf("  terminate, %d frames of the program on the stack, %d uncaught\n", depth_at_end(),
+			    std::uncaught_exceptions());
 			std::fflush(stdout);
 			_exit(3);
 		});
@@ -454,7 +457,8 @@ int main()
 {
 	struct { const char *name; void (*f)(); } cases[] = {
 		{"types", types}, {"rethrows", rethrows}, {"destructors", destructors}, {"foreign", foreign}, {"pointers", pointers},
-		{"frames", frames}, {"contexts", contexts}, {"signals", signals}, {"cancels", cancels}, {"depths", depths}, {"ends badly", ends_badly}};
+		{"frames", frames}, {"contexts", contexts}, {"signals", signals}, {"cancels", cancels}, {"depths", depths},
+		{"ends badly", ends_badly}};
 	for (auto &c : cases) {
 		std::printf("%s\n", c.name);
 		c.f();

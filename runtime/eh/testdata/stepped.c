@@ -1,8 +1,8 @@
 /*
- * Slots that are written while they are read, between any two instructions of the reader: it is single-stepped, and handlers write.
- * What the reader says must match one of the contents, and no word beyond the stack may be read: there is no memory. Prints the names of
- * the cases; the last are readers of the table of objects that come and go in handlers, as stacks that a handler switches to do. With an
- * argument threads write and read, for the thread sanitizer.
+ * Slots that are written while they are read, between any two instructions of the reader: it is single-stepped, and
+ * handlers write. What the reader says must match one of the contents, and no word beyond the stack may be read: there
+ * is no memory. Prints the names of the cases; the last are readers of the table of objects that come and go in
+ * handlers, as stacks that a handler switches to do. With an argument threads write and read, for the thread sanitizer.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -27,7 +27,10 @@ const uint64_t *ehx_loads_ = &loads_word, *ehx_entry_loads_ = &loads_word;
 const uint32_t *ehx_loaded_ = &loaded_word;
 _Atomic uint64_t ehx_table_loads_ = 7;
 ehx_personality *ehx_gxx_ = (ehx_personality *)8;
-void ehx_site_(const struct ehu_table *t, const struct ehu_object *o, uint64_t pc, struct ehx_what *is) { (void)t, (void)o, (void)pc, (void)is; }
+void ehx_site_(const struct ehu_table *t, const struct ehu_object *o, uint64_t pc, struct ehx_what *is)
+{
+    (void)t, (void)o, (void)pc, (void)is;
+}
 bool ehx_is_pointer_(uint64_t type) { return (void)type, false; }
 enum ehx_verdict ehx_recall_(struct ehx_exception *e, uint64_t type, uint64_t place, uint64_t loads)
 {
@@ -111,7 +114,8 @@ static void make_stack(void)
 /* ------------------------------------------------------------------------------- known */
 
 static struct ehx_known *slot;
-static struct ehx_what one = {.step = {.cfa = 16, .others = {2}}, .pad = 1}, two = {.step = {.cfa = 8 * FAR, .kind = KIND_CLEANUP, .others = {3}}, .pad = 2};
+static struct ehx_what one = {.step = {.cfa = 16, .others = {2}}, .pad = 1},
+    two = {.step = {.cfa = 8 * FAR, .kind = KIND_CLEANUP, .others = {3}}, .pad = 2};
 static __thread struct ehx_seen seen;
 static __thread struct ehx_what all;
 static __thread bool found;
@@ -123,13 +127,15 @@ static __attribute__((noinline)) void read_known(void) { found = ehx_in_slot_(&s
 static __attribute__((noinline)) void read_all(void) { found = all_in(&all, slot, KEY * 2, LOADS); }
 static bool used_known(void)
 {
-    if (found && (seen.step.cfa != 16 || seen.step.kind != KIND_SKIP || seen.step.others[0] != 2 || seen.pad != 1 || seen.slot != slot))
+    if (found && (seen.step.cfa != 16 || seen.step.kind != KIND_SKIP || seen.step.others[0] != 2 || seen.pad != 1 ||
+        seen.slot != slot))
         wrong("not what was written for it");
     return found;
 }
 static bool used_all(void)
 {
-    if (found && (memcmp(&all.step, &one.step, sizeof one.step) != 0 || all.pad != 1 || all.function || all.lsda || all.personality))
+    if (found && (memcmp(&all.step, &one.step, sizeof one.step) != 0 || all.pad != 1 || all.function || all.lsda ||
+        all.personality))
         wrong("not what was written for it");
     return found;
 }
@@ -165,7 +171,8 @@ static __attribute__((noinline)) void read_stride(void)
 }
 static bool used_stride(void)
 {
-    if (found && (frame.rsp != (uint64_t)(uintptr_t)(stack + 13) || frame.pc != stack[12] || seen.slot != &ehx_known_[9] || frame.rbp != stack[10]))
+    if (found && (frame.rsp != (uint64_t)(uintptr_t)(stack + 13) || frame.pc != stack[12] ||
+        seen.slot != &ehx_known_[9] || frame.rbp != stack[10]))
         wrong("not the frame that it leads to");
     if (!found && (frame.rsp != (uint64_t)(uintptr_t)stack || frame.pc != KEY || frame.rbp != rbp_before))
         wrong("changed");
@@ -176,7 +183,8 @@ static void make_strides(void)
 {
     from = &ehx_known_[5];
     /* The same first frame: one way that is on this stack, and one whose return addresses are far away. */
-    near_stride = (struct ehx_stride){.start = KEY * 2, .loads = LOADS, .n = 6, .kinds = 1, .last = 9, .reg = {11}, .up = 13 * 8, .pc_after = stack[12]};
+    near_stride = (struct ehx_stride){.start = KEY * 2, .loads = LOADS, .n = 6, .kinds = 1, .last = 9, .reg = {11},
+        .up = 13 * 8, .pc_after = stack[12]};
     far_stride = near_stride;
     for (int i = 0; i < 8; i++) {
         int at = i < 6 ? 2 * i + 2 : 12;
@@ -216,10 +224,12 @@ static __attribute__((noinline)) void read_trail(void)
 static bool used_trail(void)
 {
     const struct ehx_frame *f = &landing.frame;
-    if (found && (f->rsp != (uint64_t)(uintptr_t)(stack + 7) || f->pc != PAD || f->rbp != stack[5] || landing.rdx != 3 || thrown.selector != 3 ||
+    if (found && (f->rsp != (uint64_t)(uintptr_t)(stack + 7) || f->pc != PAD || f->rbp != stack[5] ||
+        landing.rdx != 3 || thrown.selector != 3 ||
                   thrown.caught.pad != PAD || thrown.e.private_2 != (uint64_t)(uintptr_t)(stack + 7)))
         wrong("not where it leads to");
-    if (!found && (f->rsp != (uint64_t)(uintptr_t)stack || f->pc != KEY || f->rbp != rbp_before || thrown.selector != 0))
+    if (!found && (f->rsp != (uint64_t)(uintptr_t)stack || f->pc != KEY || f->rbp != rbp_before ||
+        thrown.selector != 0))
         wrong("changed");
     return found;
 }
@@ -229,7 +239,8 @@ static void make_trails(void)
     slot = &ehx_known_[ehx_slot_(KEY * 2)];
     write_one();
     trail = &ehx_trails_[(stack[1] * KNOWN_HASH ^ TYPE * 0xc2b2ae3d27d4eb4fu) >> 55];
-    near_trail = (struct ehx_trail){.type = TYPE, .loads = LOADS, .n = 3, .pc = {KEY, stack[1], stack[3], stack[6]}, .at = {1, 3, 6},
+    near_trail = (struct ehx_trail){.type = TYPE, .loads = LOADS, .n = 3, .pc = {KEY, stack[1], stack[3], stack[6]},
+        .at = {1, 3, 6},
                                     .rsp = 7, .reg = {6}, .selector = 3, .pad = PAD, .caught = {.pad = PAD}};
     far_trail = near_trail;
     for (int i = 1; i <= 3; i++) {
@@ -293,7 +304,10 @@ static bool used_resume(void)
         wrong("not where it goes on");
     return resumed == 1;
 }
-static void write_callee(void) { write_known(callee_slot, &one, stack[0] * 2, LOADS); callee_slot->next[0] = (uint16_t)(caller_slot - ehx_known_); }
+static void write_callee(void)
+{
+    write_known(callee_slot, &one, stack[0] * 2, LOADS); callee_slot->next[0] = (uint16_t)(caller_slot - ehx_known_);
+}
 static void write_callee_two(void)
 {
     struct ehx_what other = two;
@@ -320,7 +334,8 @@ static void write_catcher_two(void)
 }
 static __attribute__((noinline)) void read_handler(void)
 {
-    thrown = (struct ehx_cxa){.selector = 3, .caught = {.pad = catcher.pad}, .e = {.class = CLASS_GNU, .private_2 = (uint64_t)(uintptr_t)(stack + 3)}};
+    thrown = (struct ehx_cxa){.selector = 3, .caught = {.pad = catcher.pad},
+        .e = {.class = CLASS_GNU, .private_2 = (uint64_t)(uintptr_t)(stack + 3)}};
     resumed = pad(&thrown.e, stack, _Unwind_Resume);
 }
 static bool used_handler(void) { return used_resume() && (seen_rdx == 3 || (wrong("another selector"), false)); }
@@ -350,8 +365,10 @@ static bool used_raise(void)
     stack[0] = RETURNS;
     if (resumed == 2 || resumed == 0)
         wrong("not where it goes on");
-    if (used && (seen_rsp != (uint64_t)(uintptr_t)(stack + 1 + 7) || seen_rbp != stack[1 + 5] || seen_rdx != 3 || thrown.selector != 3 ||
-                 thrown.caught.pad != (uint64_t)(uintptr_t)good_pad || thrown.e.private_2 != (uint64_t)(uintptr_t)(stack + 1 + 7)))
+    if (used && (seen_rsp != (uint64_t)(uintptr_t)(stack + 1 + 7) || seen_rbp != stack[1 + 5] || seen_rdx != 3 ||
+        thrown.selector != 3 ||
+                 thrown.caught.pad != (uint64_t)(uintptr_t)good_pad ||
+                 thrown.e.private_2 != (uint64_t)(uintptr_t)(stack + 1 + 7)))
         wrong("not where it leads to");
     if (!used && (thrown.selector != 0 || thrown.caught.pad != 0 || thrown.e.private_2 != 0))
         wrong("changed");
@@ -502,7 +519,8 @@ int main(int argc, char **argv)
     (void)argv;
     static char alternate[64 << 10];
     stack_t ss = {.ss_sp = alternate, .ss_size = sizeof alternate};
-    struct sigaction trap = {.sa_sigaction = on_trap, .sa_flags = SA_ONSTACK | SA_SIGINFO}, fault = {.sa_handler = on_fault, .sa_flags = SA_ONSTACK};
+    struct sigaction trap = {.sa_sigaction = on_trap, .sa_flags = SA_ONSTACK | SA_SIGINFO},
+        fault = {.sa_handler = on_fault, .sa_flags = SA_ONSTACK};
     sigaltstack(&ss, NULL);
     sigaction(SIGTRAP, &trap, NULL);
     sigaction(SIGSEGV, &fault, NULL);

@@ -144,13 +144,15 @@ __attribute__((noinline)) static void check_contexts(int stop)
         walks[i].result = traces[i](record, &walks[i]);
     }
     const struct walk *a = &walks[0], *b = &walks[1];
-    check(a->result == b->result && a->n == b->n, "_Unwind_Backtrace (to %d): %d calls, result %d; original %d, %d", stop, a->n,
+    check(a->result == b->result && a->n == b->n, "_Unwind_Backtrace (to %d): %d calls, result %d; original %d, %d",
+        stop, a->n,
           a->result, b->n, b->result);
     for (int i = 0; i < a->n && i < b->n; i++) {
         const struct frame *f = &a->frame[i], *g = &b->frame[i];
         check(memcmp(f, g, sizeof *f) == 0,
               "_Unwind_Backtrace %d of %d: ip %#lx cfa %#lx before %d region %#lx, original %#lx %#lx %d %#lx", i, a->n,
-              (long)f->ip, (long)f->cfa, f->before, (long)f->region, (long)g->ip, (long)g->cfa, g->before, (long)g->region);
+              (long)f->ip, (long)f->cfa, f->before, (long)f->region, (long)g->ip, (long)g->cfa, g->before,
+              (long)g->region);
     }
     num_frames += a->n;
     free(walks);
@@ -202,9 +204,12 @@ static void compare_cursors(unw_cursor_t *u, int hand_over)
         check(memcmp(a[0].reg, a[1].reg, sizeof a[0].reg) == 0, "unw %d: registers at %#lx, original %#lx", depth,
               (long)a[0].reg[UNW_REG_IP], (long)a[1].reg[UNW_REG_IP]);
         for (int r = 0; r <= UNW_REG_LAST + 1; r++)
-            check(a[0].reg[r] == a[1].reg[r], "register %d: %#lx, original %#lx", r, (long)a[0].reg[r], (long)a[1].reg[r]);
-        check(memcmp(&a[0], &a[1], sizeof a[0]) == 0, "unw %d: %s+%#lx signal %d name %d, original %s+%#lx %d %d", depth,
-              a[0].text, (long)a[0].offset, a[0].signal, a[0].name, a[1].text, (long)a[1].offset, a[1].signal, a[1].name);
+            check(a[0].reg[r] == a[1].reg[r], "register %d: %#lx, original %#lx", r, (long)a[0].reg[r],
+                (long)a[1].reg[r]);
+        check(memcmp(&a[0], &a[1], sizeof a[0]) == 0, "unw %d: %s+%#lx signal %d name %d, original %s+%#lx %d %d",
+            depth,
+              a[0].text, (long)a[0].offset, a[0].signal, a[0].name, a[1].text, (long)a[1].offset, a[1].signal,
+              a[1].name);
         num_frames++;
         unw_cursor_t copy = u[0]; /* cursors may be copied */
         u[0] = copy;
@@ -216,7 +221,8 @@ static void compare_cursors(unw_cursor_t *u, int hand_over)
     }
     for (int i = 0; i < 2 && hand_over >= 0; i++)
         ask(&cursors[i], &u[i], NAME | ALL, &a[i]);
-    check(memcmp(&a[0], &a[1], sizeof a[0]) == 0, "unw beyond the end: at %#lx, original %#lx", (long)a[0].reg[UNW_REG_IP],
+    check(memcmp(&a[0], &a[1], sizeof a[0]) == 0, "unw beyond the end: at %#lx, original %#lx",
+        (long)a[0].reg[UNW_REG_IP],
           (long)a[1].reg[UNW_REG_IP]);
     for (int i = 0; i < 2 && hand_over >= 0; i++)
         result[i] = cursors[i].step(&u[i]);

@@ -39,7 +39,8 @@ static void handler(int sig, siginfo_t *info, void *arg)
     int frames = backtrace(pcs, ROOM);
     called = 0;
     _Unwind_Backtrace(call, NULL);
-    printf("%s %s\n", frames < MOST ? "bounded" : "unbounded", called > MOST ? "callbacks as many as wanted" : "few callbacks");
+    printf("%s %s\n", frames < MOST ? "bounded" : "unbounded",
+        called > MOST ? "callbacks as many as wanted" : "few callbacks");
     *context = was;
 }
 

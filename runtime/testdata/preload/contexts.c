@@ -1,6 +1,7 @@
 /*
- * What _Unwind_Backtrace's callback may ask of a frame, and when: never, always, or from some frame on, in stacks of few and of many
- * frames. Prints what the frames are, without addresses that differ from run to run: the output is to be that without the preload.
+ * What _Unwind_Backtrace's callback may ask of a frame, and when: never, always, or from some frame on, in stacks of
+ * few and of many frames. Prints what the frames are, without addresses that differ from run to run: the output is to
+ * be that without the preload.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -62,7 +63,8 @@ static void look(void)
             for (int i = 1; i < all.n; i++) { /* the first is here, at another call */
                 if (some.pc[i] != all.pc[i])
                     differ("pc", from, i);
-                if (i >= from && i < some.until && (some.cfa[i] != all.cfa[i] || some.rbx[i] != all.rbx[i] || some.before[i] != all.before[i]))
+                if (i >= from && i < some.until && (some.cfa[i] != all.cfa[i] || some.rbx[i] != all.rbx[i] ||
+                    some.before[i] != all.before[i]))
                     differ("a register", from, i);
             }
         }

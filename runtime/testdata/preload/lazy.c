@@ -1,6 +1,6 @@
 /*
- * Loads and unloads a library (argv[1]) many times, then takes stacks where the loader's lock is not free: in a callback of
- * dl_iterate_phdr, and while another thread is in one that ends only after the stack.
+ * Loads and unloads a library (argv[1]) many times, then takes stacks where the loader's lock is not free: in a
+ * callback of dl_iterate_phdr, and while another thread is in one that ends only after the stack.
  */
 #include <dlfcn.h>
 #include <execinfo.h>

@@ -1,7 +1,8 @@
 /*
  * A malloc like a heap profiler's: it takes a stack while it holds its lock, from
  * the first call on, which libstdc++ makes before a preloaded library is set up. Whoever allocates for that
- * stack is caught; a real one would wait for the lock for ever. With RESOLVER one is taken earlier still, while the program is relocated.
+ * stack is caught; a real one would wait for the lock for ever. With RESOLVER one is taken earlier still, while the
+ * program is relocated.
  */
 #include <stdio.h>
 #include <stdlib.h>

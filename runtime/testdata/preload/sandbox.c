@@ -72,7 +72,8 @@ static void *run(void *arg)
         syscall(SYS_exit, 0L);
     }
     filter(strstr(what, "readv") ? SYS_process_vm_readv : SYS_rt_sigprocmask,
-           strstr(what, "kill") ? SECCOMP_RET_KILL_PROCESS : SECCOMP_RET_ERRNO | (strstr(what, "nosys") ? ENOSYS : EPERM));
+           strstr(what, "kill") ? SECCOMP_RET_KILL_PROCESS : SECCOMP_RET_ERRNO | (strstr(what,
+           "nosys") ? ENOSYS : EPERM));
     deep(3, "as deep");
     deep(20, "deeper");
     return arg;

@@ -260,7 +260,8 @@ void forced_unwind()
 }
 
 // stop is the stop function of a forced unwind of our own: libgcc's contexts, not those of a backtrace.
-_Unwind_Reason_Code stop(int, _Unwind_Action actions, _Unwind_Exception_Class, _Unwind_Exception *, _Unwind_Context *context,
+_Unwind_Reason_Code stop(int, _Unwind_Action actions, _Unwind_Exception_Class, _Unwind_Exception *,
+    _Unwind_Context *context,
                          void *arg)
 {
     int before;

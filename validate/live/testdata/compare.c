@@ -167,7 +167,8 @@ static void check_walks(const eh_elf_regs_t *start)
             walk_eh_elf(start, kind, want_pcs, &w, pcs);
             now()->walks++;
             if (w.end != e.end || w.len != e.len - 1) {
-                fail("walk, memory %d: %d frames, end %d; single steps: %d, end %d", kind, w.len + 1, w.end, e.len, e.end);
+                fail("walk, memory %d: %d frames, end %d; single steps: %d, end %d", kind, w.len + 1, w.end, e.len,
+                    e.end);
                 return;
             }
             for (int i = 0; want_pcs && i < w.len; i++)

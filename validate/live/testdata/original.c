@@ -55,7 +55,8 @@ static bool still_lost(bool lost, bool known, uintptr_t before, uintptr_t now)
 /* take walks from start and compares with the full interface and with libunwind. */
 static void take(const eh_elf_regs_t *start, enum way way)
 {
-    struct context c = {0, start->reg[EH_ELF_RIP], start->reg[EH_ELF_RSP], start->reg[EH_ELF_RBP], start->reg[EH_ELF_RBX]};
+    struct context c = {0, start->reg[EH_ELF_RIP], start->reg[EH_ELF_RSP], start->reg[EH_ELF_RBP],
+        start->reg[EH_ELF_RBX]};
     bool rbp_lost = false, rbx_lost = false;
     int i = 0;
     for (;; i++) {

@@ -174,7 +174,8 @@ static void walk_with(const eh_elf_memory_t *mem, uint64_t *pcs)
         fail("stepped walk: status %d", regs.status);
 }
 
-size_t chain_call(eh_elf_regs_t *regs, const eh_elf_memory_t *mem, uint64_t bias, uint64_t *pcs, size_t max, void *place[3]);
+size_t chain_call(eh_elf_regs_t *regs, const eh_elf_memory_t *mem, uint64_t bias, uint64_t *pcs, size_t max,
+    void *place[3]);
 
 /* walk_chain walks through two objects in one call. */
 static void walk_chain(const eh_elf_memory_t *mem)
@@ -191,7 +192,8 @@ static void walk_chain(const eh_elf_memory_t *mem)
     size_t same = 0; /* memcmp is bound at its first call, which takes a debugger long */
     while (same < n && pcs[same] == want_pcs[same])
         same++;
-    if (first == second || k != n || same != n || regs.status != want.status || regs.valid != want.valid || regs.exact != want.exact)
+    if (first == second || k != n || same != n || regs.status != want.status || regs.valid != want.valid ||
+        regs.exact != want.exact)
         fail("chain: %zu steps to status %d, not %zu to %d", k, regs.status, n, want.status);
     for (int i = 0; i < EH_ELF_NUM_REGS; i++)
         if (regs.valid & 1u << i && regs.reg[i] != want.reg[i])

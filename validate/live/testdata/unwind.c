@@ -93,7 +93,8 @@ void take_libunwind(const eh_elf_regs_t *start, struct stack *out)
         if (start->valid & 1u << i)
             context.uc_mcontext.gregs[greg[i]] = (greg_t)start->reg[i];
     static unw_cursor_t cursor;
-    int ret = start->exact ? unw_init_local2(&cursor, &context, UNW_INIT_SIGNAL_FRAME) : unw_init_local(&cursor, &context);
+    int ret = start->exact ? unw_init_local2(&cursor, &context, UNW_INIT_SIGNAL_FRAME) : unw_init_local(&cursor,
+        &context);
     out->len = 0;
     bool exact = start->exact;
     while (ret >= 0 && out->len < MAX_FRAMES) {

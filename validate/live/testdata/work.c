@@ -39,7 +39,8 @@ static void numbers(void)
 {
     char buf[128];
     snprintf(buf, sizeof buf, "%.17g %e %a %ld %s %*d", 3.14159265358979, 1e300, 0.1, 123456789L, "text", 12, 7);
-    result += strtod(buf, NULL) + (double)strtol("123456", NULL, 10) + sin(0.5) + pow(1.5, 3.3) + exp(1.1) + fmod(9.7, 2.3);
+    result += strtod(buf, NULL) + (double)strtol("123456", NULL, 10) + sin(0.5) + pow(1.5, 3.3) + exp(1.1) + fmod(9.7,
+        2.3);
     if (sscanf("17 0x1f 2.5", "%d %x %lf", &(int){0}, &(unsigned){0}, &(double){0}) != 3)
         abort();
 }

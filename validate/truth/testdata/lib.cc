@@ -48,7 +48,8 @@ static size_t facets(int n) {
 	auto &c = std::use_facet<std::collate<char>>(loc);
 	const char a[] = "alpha", b[] = "beta";
 	std::wstring_convert<std::codecvt_utf8<wchar_t>> conv;
-	return s.str().size() + c.compare(a, a + 5, b, b + 4) + c.hash(a, a + 5) % 3 + conv.to_bytes(conv.from_bytes("\xc3\xa4\xe2\x82\xac")).size();
+	return s.str().size() + c.compare(a, a + 5, b, b + 4) + c.hash(a,
+	    a + 5) % 3 + conv.to_bytes(conv.from_bytes("\xc3\xa4\xe2\x82\xac")).size();
 }
 
 static size_t numbers(int n) {
@@ -71,7 +72,8 @@ static size_t paths(int n) {
 	std::error_code none;
 	size_t sum = p.lexically_normal().string().size() + p.stem().string().size() + p.relative_path().native().size() + fs::exists(p, none);
 	for (auto &e : p) sum += e.native().size();
-	for (auto &e : fs::directory_iterator("/usr/include", none)) sum += e.path().filename().native().size() + e.is_directory(none);
+	for (auto &e : fs::directory_iterator("/usr/include",
+	    none)) sum += e.path().filename().native().size() + e.is_directory(none);
 	try {
 		sum += fs::file_size("/nowhere");
 	} catch (const fs::filesystem_error &e) {
@@ -94,7 +96,8 @@ static size_t containers(int n) {
 	l.sort();
 	for (int i = 0; i < 50 && !m.empty(); i++) m.erase(m.begin());
 	std::string s = "begin";
-	for (int i = 0; i < 40; i++) s.insert(s.find_last_of("aeiou") + 1, "x").replace(0, 1, "yy").append(s, 0, 3), s.resize(s.size() / 2 + 7, 'e');
+	for (int i = 0; i < 40; i++) s.insert(s.find_last_of("aeiou") + 1, "x").replace(0, 1, "yy").append(s, 0, 3),
+	    s.resize(s.size() / 2 + 7, 'e');
 	return m.size() + l.front() + u.size() + s.rfind("x");
 }
 

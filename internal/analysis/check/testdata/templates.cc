@@ -1,4 +1,5 @@
-// Much code of a compiler's from a small file: containers, streams and expressions of the standard library, instantiated whole.
+// Much code of a compiler's from a small file: containers, streams and expressions of the standard library,
+// instantiated whole.
 #include <algorithm>
 #include <deque>
 #include <list>

@@ -1,6 +1,6 @@
-// Asks libstdc++'s personality routine about pcs of a file that is not loaded: oracle FILE, which gets lines of function, area
-// and pc, link-time addresses in hexadecimal, and answers each with the reasons of both phases, the landing pad and the selector.
-// The context is our own: the routine calls the accessors below instead of libgcc's.
+// Asks libstdc++'s personality routine about pcs of a file that is not loaded: oracle FILE, which gets lines of
+// function, area and pc, link-time addresses in hexadecimal, and answers each with the reasons of both phases, the
+// landing pad and the selector. The context is our own: the routine calls the accessors below instead of libgcc's.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -41,7 +41,8 @@ int main(int, char **argv)
 		}
 	// Where it was linked to, if that is not 0: absolute pointers are then as they are.
 	void *want = low ? reinterpret_cast<void *>(low & -4096ul) : nullptr;
-	auto *image = static_cast<char *>(mmap(want, end - (low & -4096ul), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (want ? MAP_FIXED_NOREPLACE : 0), -1, 0));
+	auto *image = static_cast<char *>(mmap(want, end - (low & -4096ul), PROT_READ | PROT_WRITE,
+	    MAP_PRIVATE | MAP_ANONYMOUS | (want ? MAP_FIXED_NOREPLACE : 0), -1, 0));
 	if (image == MAP_FAILED)
 		return 1;
 	unsigned long bias = reinterpret_cast<unsigned long>(image) - (low & -4096ul);

@@ -94,7 +94,8 @@ func arithmetic() []string {
 	}
 	// By a constant, by 1, by cl.
 	for i, n := range shifts {
-		for op, a := range map[int]string{0xc0: "Eb,Iu", 0xc1: "Ev,Iu", 0xd0: "Eb,One", 0xd1: "Ev,One", 0xd2: "Eb,CL", 0xd3: "Ev,CL"} {
+		for op, a := range map[int]string{0xc0: "Eb,Iu", 0xc1: "Ev,Iu", 0xd0: "Eb,One", 0xd1: "Ev,One", 0xd2: "Eb,CL",
+			0xd3: "Ev,CL"} {
 			out = append(out, fmt.Sprintf("0 %02x /%d %s +%s", op, i, n, a))
 		}
 	}
@@ -155,7 +156,8 @@ func (f *form) implicit(list string) error {
 }
 
 // Memory operands by letter, in bytes; 0: only the address counts.
-var memSizes = map[string]int{"M": 0, "Mp": 0, "Mb": 1, "Mw": 2, "Md": 4, "Mq": 8, "Mo": 16, "Mt": 10, "Mn": 28, "Ms": 108}
+var memSizes = map[string]int{"M": 0, "Mp": 0, "Mb": 1, "Mw": 2, "Md": 4, "Mq": 8, "Mo": 16, "Mt": 10, "Mn": 28,
+	"Ms": 108}
 
 // argSource gives an operand's Go source: kind, field, size.
 func argSource(t string) (string, error) {
@@ -334,7 +336,8 @@ sel:
 // readsFirst reports whether an instruction's first operand is a source.
 func readsFirst(n string) bool {
 	n = strings.TrimPrefix(n, "v")
-	for _, p := range []string{"comis", "ucomis", "ptest", "testp", "ldmxcsr", "kortest", "ktest", "pcmpistr", "pcmpestr", "gatherpf", "scatterpf",
+	for _, p := range []string{"comis", "ucomis", "ptest", "testp", "ldmxcsr", "kortest", "ktest", "pcmpistr", "pcmpestr",
+		"gatherpf", "scatterpf",
 		"maskmovdqu", "maskmovq", "lwp", "llwpcb", "loadiwkey", "tileloadd", "ldtilecfg", "prefetch"} {
 		if strings.HasPrefix(n, p) {
 			return n != "tileloadd"
@@ -408,7 +411,8 @@ func vectorForm(l string) (*form, error) {
 // source returns the form as a Go literal.
 func (f *form) source(id string) string {
 	return fmt.Sprintf("{op: %s, pp: %d, w: %d, l: %d, mod: %d, reg: %#x, modrm: %d, args: [5]argSpec{%s}, acc: %#x, read: %#x, write: %#x, readOp: %#x, writeOp: %#x, n: %d, nb: %d},\n",
-		id, f.pp, f.w, f.l, f.mod, f.reg, max(f.modrm, 0), strings.Join(f.args, ", "), f.acc, f.read, f.write, f.readOp, f.writeOp, f.n, f.nb)
+		id, f.pp, f.w, f.l, f.mod, f.reg, max(f.modrm, 0), strings.Join(f.args, ", "), f.acc, f.read, f.write, f.readOp,
+		f.writeOp, f.n, f.nb)
 }
 
 // ident returns the constant's name of a mnemonic.

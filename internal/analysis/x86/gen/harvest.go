@@ -27,7 +27,8 @@ type probe struct {
 	sib       bool // with an SIB byte
 }
 
-// shape is what objdump says of a probe: the mnemonic, the operands, the memory operand's bytes and the factor of disp8.
+// shape is what objdump says of a probe: the mnemonic, the operands, the memory operand's bytes and the factor of
+// disp8.
 type shape struct {
 	name string
 	args []string
@@ -128,7 +129,8 @@ func disassemble(ps []probe) ([]*shape, error) {
 }
 
 // Names that objdump prints for prefixes without an instruction.
-var skipName = map[string]bool{"data16": true, "rex.W": true, "rex.w": true, "repz": true, "repnz": true, "lock": true, "(bad)": true, "rep": true, "cs": true, "ds": true}
+var skipName = map[string]bool{"data16": true, "rex.W": true, "rex.w": true, "repz": true, "repnz": true, "lock": true,
+	"(bad)": true, "rep": true, "cs": true, "ds": true}
 
 // parse takes an instruction's text apart; nil if the probe is none.
 func parse(text string, p probe) *shape {
@@ -193,7 +195,8 @@ var regClass = []struct {
 var (
 	gpr32   = strings.Fields("eax ecx edx ebx esp ebp esi edi r8d r9d r10d r11d")
 	gpr64   = strings.Fields("rax rcx rdx rbx rsp rbp rsi rdi r8 r9 r10 r11")
-	memSize = map[string]int{"BYTE": 1, "WORD": 2, "DWORD": 4, "QWORD": 8, "XMMWORD": 16, "YMMWORD": 32, "ZMMWORD": 64, "TBYTE": 10, "OWORD": 16, "FWORD": 6}
+	memSize = map[string]int{"BYTE": 1, "WORD": 2, "DWORD": 4, "QWORD": 8, "XMMWORD": 16, "YMMWORD": 32, "ZMMWORD": 64,
+		"TBYTE": 10, "OWORD": 16, "FWORD": 6}
 )
 
 // operand names an operand by its kind and the field that holds it.
@@ -329,10 +332,12 @@ func harvest() error {
 								// Gathers and scatters need an SIB byte, with EVEX also a mask.
 								if m == 2 || m == 2 && s.space == 'e' {
 									for _, v := range []bool{false, true} {
-										ps = append(ps, probe{space: s.space, m: m, op: op, pp: pp, w: w, l: l, b: b, vvvv: v, mask: s.space == 'e', sib: true, mem: 1, reg: 2})
+										ps = append(ps, probe{space: s.space, m: m, op: op, pp: pp, w: w, l: l, b: b, vvvv: v, mask: s.space == 'e',
+											sib: true, mem: 1, reg: 2})
 										if op == 0xc6 || op == 0xc7 {
 											for r := 0; r < 8; r++ {
-												ps = append(ps, probe{space: s.space, m: m, op: op, pp: pp, w: w, l: l, b: b, vvvv: v, mask: true, sib: true, mem: 1, reg: r})
+												ps = append(ps, probe{space: s.space, m: m, op: op, pp: pp, w: w, l: l, b: b, vvvv: v, mask: true,
+													sib: true, mem: 1, reg: r})
 											}
 										}
 									}
@@ -393,7 +398,8 @@ func harvest() error {
 		k := key{p.space, p.m, p.op, p.pp, p.w, p.l, p.mem, s.name, a}
 		f := forms[k]
 		if f == nil {
-			f = &line{space: p.space, m: p.m, op: p.op, pp: 1 << p.pp, w: 1 << p.w, l: 1 << p.l, mem: p.mem, name: s.name, args: a, n: s.n}
+			f = &line{space: p.space, m: p.m, op: p.op, pp: 1 << p.pp, w: 1 << p.w, l: 1 << p.l, mem: p.mem, name: s.name,
+				args: a, n: s.n}
 			forms[k] = f
 		}
 		f.reg |= 1 << p.reg
@@ -444,7 +450,8 @@ func (l *line) text() string {
 	if a == "" {
 		a = "-"
 	}
-	return fmt.Sprintf("%c %d %02x %c pp%x w%x l%x r%02x %s %s %d %d", l.space, l.m, l.op, "rm"[l.mem], l.pp, l.w, l.l, l.reg, l.name, a, l.n, l.nb)
+	return fmt.Sprintf("%c %d %02x %c pp%x w%x l%x r%02x %s %s %d %d", l.space, l.m, l.op, "rm"[l.mem], l.pp, l.w, l.l,
+		l.reg, l.name, a, l.n, l.nb)
 }
 
 // write writes vector.txt with a head that explains its columns.

@@ -21,7 +21,8 @@ import (
 
 // sample returns a profile of two stacks, one of which has a function inlined.
 func sample(t *testing.T) *push.Profile {
-	main, work, in := &profile.Function{ID: 1, Name: "main"}, &profile.Function{ID: 2, Name: "work(int)", SystemName: "_Z4worki", Filename: "w.c",
+	main, work, in := &profile.Function{ID: 1, Name: "main"}, &profile.Function{ID: 2, Name: "work(int)",
+		SystemName: "_Z4worki", Filename: "w.c",
 		StartLine: 7},
 		&profile.Function{ID: 3, Name: "in"}
 	m := &profile.Mapping{ID: 1, File: "/bin/x", BuildID: "abcd", Start: 8, Limit: 100, Offset: 4}
@@ -102,14 +103,16 @@ func TestOTLP(t *testing.T) {
 			attributes(m.AttributeIndices()), l.Address())
 		for _, line := range l.Lines().All() {
 			f := d.FunctionTable().At(int(line.FunctionIndex()))
-			at += fmt.Sprintf(" %s/%s %s %d+%d", text(f.NameStrindex()), text(f.SystemNameStrindex()), text(f.FilenameStrindex()),
+			at += fmt.Sprintf(" %s/%s %s %d+%d", text(f.NameStrindex()), text(f.SystemNameStrindex()),
+				text(f.FilenameStrindex()),
 				f.StartLine(), line.Line())
 		}
 		return at
 	}
 	const outer = "/bin/x 8-100 4 process.executable.build_id.gnu=Str abcd: 16 main/  0+0"
 	const inner = "/bin/x 8-100 4 process.executable.build_id.gnu=Str abcd: 32 in/  0+4 work(int)/_Z4worki w.c 7+9"
-	want := [][]string{{"[3003003] thread.name=Str x process.pid=Int 7", inner, outer}, {"[1001001] process.pid=Int 0", outer},
+	want := [][]string{{"[3003003] thread.name=Str x process.pid=Int 7", inner, outer},
+		{"[1001001] process.pid=Int 0", outer},
 		{"[-1]", inner, outer}}
 	require.Equal(t, len(want), cpu.Samples().Len())
 	for i, s := range cpu.Samples().All() {

@@ -121,7 +121,8 @@ type writer struct {
 func (w *writer) next() int { w.label++; return w.label % 700 }
 
 func (w *writer) catchType() string {
-	return []string{"const T0 &t", "T1 &t", "const T2 &t", "T3 t", "const T4 &t", "T5 &t", "T6 &t", "T7 &t", "int", "T0 *", "const T2 *", "const void *",
+	return []string{"const T0 &t", "T1 &t", "const T2 &t", "T3 t", "const T4 &t", "T5 &t", "T6 &t", "T7 &t", "int", "T0 *",
+		"const T2 *", "const void *",
 		"double", "std::nullptr_t", "...", "..."}[w.r.IntN(16)]
 }
 
@@ -131,9 +132,11 @@ func (w *writer) statement(depth int) {
 		callee := w.current + 1 + w.r.IntN(w.functions-w.current-1)
 		fmt.Fprintf(w, "if (fuel-- > 0) sum += p%d_%d(sum);\n", w.program, callee)
 	case k == 3:
-		fmt.Fprintf(w, "if (fuel-- > 0 && draw(8) == 0) sum += p%d_%d(sum & 1);\n", w.program, w.r.IntN(w.functions)) // recursion
+		// recursion
+		fmt.Fprintf(w, "if (fuel-- > 0 && draw(8) == 0) sum += p%d_%d(sum & 1);\n", w.program, w.r.IntN(w.functions))
 	case k == 4:
-		call := []string{"throws(%d)", "sum += wide(1, 2, 3, 4, 5, 6, %d, sum)", "sum += wider(1, 2, 3, 4, 5, 6, 7, 8, %d, sum)"}[w.r.IntN(3)]
+		call := []string{"throws(%d)", "sum += wide(1, 2, 3, 4, 5, 6, %d, sum)",
+			"sum += wider(1, 2, 3, 4, 5, 6, 7, 8, %d, sum)"}[w.r.IntN(3)]
 		fmt.Fprintf(w, "if (draw(%d) == 0) "+call+";\n", 1+w.r.IntN(5), w.r.IntN(15))
 	case k == 5:
 		fmt.Fprintf(w, "if (draw(%d) == 0) throws((int)draw(%d));\n", 1+w.r.IntN(4), 15+w.r.IntN(2))
