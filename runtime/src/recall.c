@@ -13,7 +13,7 @@ struct row {
     uint64_t pc;
     int32_t to; /* bytes from rsp or rbp to the word with the caller's return address */
     int8_t rbp; /* words from there to the caller's rbp; 0: it is the same */
-    enum __attribute__((packed)) { RSP, RBP, END, OTHER } base;
+    enum __attribute__((packed)) { OTHER, RSP, RBP, END } base; /* OTHER: not plain, or an empty row, of address 0 */
     uint16_t at; /* in memory.row: its place in the trail */
 };
 
