@@ -79,11 +79,12 @@ __attribute__((noinline)) static const struct row *after(struct memory *m, const
     return &m->trail[m->tail];
 }
 
-/* steps takes steps as far as rows are remembered or can be learnt; the word at last is the stack's last. The rest is as in ehu_recall_. */
+/*
+ * steps takes steps as far as rows are remembered or can be learnt; the word at last is the stack's last. The rest is as
+ * in ehu_recall_.
+ */
 __attribute__((noinline, no_sanitize("address"))) static size_t steps(struct memory *m, const struct ehu_table *t,
-    const eh_elf_regs_t *start,
-                                                                       eh_elf_regs_t *regs, uint64_t last,
-                                                                       uint64_t *pcs, uint64_t *full)
+    const eh_elf_regs_t *start, eh_elf_regs_t *regs, uint64_t last, uint64_t *pcs, uint64_t *full)
 {
     uint64_t pc = start->reg[EH_ELF_RIP], rsp = start->reg[EH_ELF_RSP], rbp = start->reg[EH_ELF_RBP], *to = pcs;
     uint16_t *begin = &m->start[hash(pc ^ rsp << 16, START_BITS)];

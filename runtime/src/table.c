@@ -316,8 +316,8 @@ static void fill(struct ehu_table *t)
         for (int r = 0; r < l->num_ranges; r++)
             add_range(t, (struct ehu_object){.low = l->low[r], .high = l->high[r], .bias = l->bias,
                                              .walk = l->elf ? l->elf->walk : NULL,
-                                             .chain = l->elf ? l->elf->chain : NULL, .exceptions = l->elf &&
-                                             l->elf->exceptions,
+                                             .chain = l->elf ? l->elf->chain : NULL,
+                                             .exceptions = l->elf && l->elf->exceptions,
                                              .sites = l->elf ? l->elf->sites : NULL,
                                              .sites_size = l->elf ? l->elf->sites_size : 0});
     }
