@@ -413,7 +413,14 @@ func (r *entryReader) readFDE(h *entryHeader, f *FDE) error {
 	}
 	c := s.cursor(h.idPos, h.end)
 	c.number(uint64(idSize))
+	pos = uint64(c.pos)
 	f.Start = c.pointer(cie.FDEEncoding, s, 0)
+	if errors.Is(c.err, errUnmoved) && cie.FDEEncoding == PEAbsPtr {
+		// libgcc takes the start from .eh_frame_hdr, which is right where mold leaves an address that nothing relocates.
+		if offset, ok := s.Named(f.Start); ok && offset == uint64(h.pos) {
+			c.err, c.pos = nil, int(pos)+PEAbsPtr.PointerSize()
+		}
+	}
 	// The range has the format of the pointer, but is a plain number (LSB 5.0 section 10.6.1.2).
 	size := c.value(cie.FDEEncoding & peFormatMask)
 	if c.err != nil {

@@ -146,6 +146,9 @@ func (c *cursor) pointerSlot(enc PointerEncoding, s *Section, function Addr) (p 
 	return base + v, v == 0 // sums wrap, as the processor's would
 }
 
+// errUnmoved is the reason for leaving out what no loader relocates.
+var errUnmoved = cause(ErrUnsupported, "an absolute address in a file that is loaded anywhere")
+
 // absolute reads a pointer that is relative to nothing. If the object may be loaded anywhere, the pointer leads into
 // the object only where the loader adds the load bias.
 func (c *cursor) absolute(enc PointerEncoding, s *Section) (p Addr, null bool) {
@@ -161,7 +164,7 @@ func (c *cursor) absolute(enc PointerEncoding, s *Section) (p Addr, null bool) {
 		v = c.value(enc)
 	}
 	if v != 0 && !biased {
-		c.fail(cause(ErrUnsupported, "the absolute address %#x in a file that is loaded anywhere", v))
+		c.fail(fmt.Errorf("%w: %#x", errUnmoved, v))
 	}
 	return Addr(v), v == 0 && !biased
 }

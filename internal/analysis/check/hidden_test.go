@@ -136,3 +136,34 @@ int main(int c, char **) { try { f(c > 1 ? 100000000 : 0, thrower); } catch (int
 		assert.NotContains(t, perf, " main\n")
 	}
 }
+
+// TestAbsolute: of an FDE with an absolute address there is an error exactly where a throw through its function
+// terminates. lld relocates the FDE but leaves .eh_frame_hdr without it; mold does not relocate it, but libgcc takes
+// the address from .eh_frame_hdr.
+func TestAbsolute(t *testing.T) {
+	testtool.Need(t, "g++", "ld.lld", "mold", "ld.gold")
+	const program = `extern "C" void calls(void (*)());
+int main() { try { calls([] { throw 1; }); } catch (int) { return 0; } return 1; }
+`
+	dir := t.TempDir()
+	source, exe := filepath.Join(dir, "p.cc"), filepath.Join(dir, "p")
+	require.NoError(t, os.WriteFile(source, []byte(program), 0o644))
+	all := map[bool]int{}
+	for _, linker := range []string{"bfd", "gold", "lld", "mold"} {
+		for _, pie := range []string{"-pie", "-no-pie"} {
+			out, err := exec.Command("g++", "-w", "-fPIE", pie, "-Wl,-z,notext", "-fuse-ld="+linker, "-o", exe, source,
+				"testdata/absolute.s").CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			terminates := exec.Command(exe).Run() != nil
+			found := 0
+			for _, f := range run(t, exe).Findings {
+				if f.Severity == check.SeverityError {
+					found++
+				}
+			}
+			assert.Equal(t, terminates, found > 0, "%s %s", linker, pie)
+			all[terminates]++
+		}
+	}
+	assert.Len(t, all, 2)
+}
