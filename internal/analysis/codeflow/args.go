@@ -4,8 +4,8 @@ import "github.com/ehasm/ehasm/internal/analysis/x86"
 
 // argsAt returns how many bytes of arguments are on the stack at a call: as the table says (DW_CFA_GNU_args_size),
 // otherwise as many as the code pushed for it.
-func (f *flow) argsAt(p *part, pc, next uint64) int32 {
-	if f.beginner != nil {
+func (l *listing) argsAt(p *part, pc, next uint64) int32 {
+	if l.rows != nil {
 		n := int32(0)
 		for _, x := range p.fn.ArgSizes {
 			if x.PC > pc {
@@ -15,28 +15,28 @@ func (f *flow) argsAt(p *part, pc, next uint64) int32 {
 		}
 		return n
 	}
-	pushed := f.pushedBefore(p, pc)
+	pushed := l.pushedBefore(p, pc)
 	if pushed == 0 {
 		return 0
 	}
-	k := f.inst(pc)
-	if f.callNever(pc, &f.ins[k]) {
+	k := l.inst(pc)
+	if l.callNever(pc, &l.ins[k]) {
 		return pushed
 	}
-	return f.poppedAfter(next, pushed)
+	return l.poppedAfter(next, pushed)
 }
 
 // pushedBefore counts the bytes pushed for a call since the call before it.
-func (f *flow) pushedBefore(p *part, pc uint64) (pushed int32) {
+func (l *listing) pushedBefore(p *part, pc uint64) (pushed int32) {
 	run := int32(0)
 	last := uint64(0)
 	for cur, n := pc, 0; n < 40; n++ {
-		i, ok := f.before(p, cur)
+		i, ok := l.before(p, cur)
 		if !ok {
 			break
 		}
-		in := &f.ins[i]
-		cur = f.pcs[i]
+		in := &l.ins[i]
+		cur = l.pcs[i]
 		switch in.Op {
 		case x86.OpPUSH:
 			adjoins := last == cur+uint64(in.Len)
@@ -70,13 +70,13 @@ func (f *flow) pushedBefore(p *part, pc uint64) (pushed int32) {
 }
 
 // poppedAfter returns how many bytes the code after a call pops, at most pushed.
-func (f *flow) poppedAfter(next uint64, pushed int32) (n int32) {
+func (l *listing) poppedAfter(next uint64, pushed int32) (n int32) {
 	for range 8 {
-		i := f.inst(next)
+		i := l.inst(next)
 		if i < 0 {
 			break
 		}
-		in := &f.ins[i]
+		in := &l.ins[i]
 		a := in.Args[0]
 		switch in.Op {
 		case x86.OpADD:

@@ -62,11 +62,11 @@ func (b *breach) atReturn(in *x86.Inst, s *State, basis Basis) {
 }
 
 // returned adjusts the state after the call at pc of a function with a breach.
-func (f *flow) returned(pc uint64, b breach, s *State) {
+func (m *machine) returned(pc uint64, b breach, s *State) {
 	s.clobber(b.lost)
 	switch {
 	case b.by == unknownMove:
-		f.base(pc, s)
+		m.base(pc, s)
 	case b.by != 0:
 		s.move(b.by)
 		s.dropBelow()
@@ -149,22 +149,22 @@ func (p *Program) within(breaches []breach, pc uint64) (breach, bool) {
 
 // computed reports whether the call at pc, in code without a table, goes to a computed sum such as a base plus an entry
 // of a table of distances. This call leads to a label of the same hand-written code, which may have its own convention.
-func (f *flow) computed(pc uint64, in *x86.Inst) bool {
+func (l *listing) computed(pc uint64, in *x86.Inst) bool {
 	to := &in.Args[0]
-	if p := f.partOf(pc); !gpr64(to) || f.beginner != nil || p == nil || !p.fn.Shared {
+	if p := l.partOf(pc); !gpr64(to) || l.rows != nil || p == nil || !p.fn.Shared {
 		return false
 	}
 	const far = 12
 	for range far {
-		k, ok := f.prev(pc)
-		if !ok || f.ins[k].Op == x86.OpCALL || f.ins[k].Op == x86.OpJMP || ends(f.ins[k].Op) {
+		k, ok := l.prev(pc)
+		if !ok || l.ins[k].Op == x86.OpCALL || l.ins[k].Op == x86.OpJMP || ends(l.ins[k].Op) {
 			return false
 		}
-		if q := &f.ins[k]; q.Writes>>to.Reg&1 != 0 {
+		if q := &l.ins[k]; q.Writes>>to.Reg&1 != 0 {
 			return q.Op == x86.OpADD && gpr64(&q.Args[0]) && gpr64(&q.Args[1]) ||
 				q.Op == x86.OpLEA && q.Mem.Base <= x86.R15 && q.Mem.Index <= x86.R15
 		}
-		pc = f.pcs[k]
+		pc = l.pcs[k]
 	}
 	return false
 }

@@ -7,126 +7,126 @@ import (
 )
 
 // callNever reports whether the call at pc never returns.
-func (f *flow) callNever(pc uint64, in *x86.Inst) bool {
-	if f.never[pc] {
+func (l *listing) callNever(pc uint64, in *x86.Inst) bool {
+	if l.never[pc] {
 		return true
 	}
-	if f.helperFollows(pc + uint64(in.Len)) {
+	if l.helperFollows(pc + uint64(in.Len)) {
 		return true
 	}
-	img := f.p.img
+	img := l.p.img
 	if in.Args[0].Kind == x86.KRel {
 		t := in.Target(pc)
-		return f.p.noReturn.has(t) || len(img.called.exitsIf) > 0 && img.called.exitsIf[t] && f.exits(pc)
+		return l.p.noReturn.has(t) || len(img.called.exitsIf) > 0 && img.called.exitsIf[t] && l.exits(pc)
 	}
 	if in.Args[0].Kind == x86.KMem && in.Mem.Base == x86.RIP {
 		a, _ := in.MemAddr(pc)
-		return img.called.noRetGOT[a] || img.called.exitsGOT[a] && f.exits(pc)
+		return img.called.noRetGOT[a] || img.called.exitsGOT[a] && l.exits(pc)
 	}
 	return false
 }
 
 // jumpsByCall reports whether the call at pc is a jump inside its function.
-func (f *flow) jumpsByCall(p *part, pc uint64, in *x86.Inst) bool {
+func (l *listing) jumpsByCall(p *part, pc uint64, in *x86.Inst) bool {
 	t := in.Target(pc)
-	return in.Args[0].Kind == x86.KRel && t > p.fn.Lo && t < p.fn.Hi && f.p.img.replacesReturn(t)
+	return in.Args[0].Kind == x86.KRel && t > p.fn.Lo && t < p.fn.Hi && l.p.img.replacesReturn(t)
 }
 
 // helperFollows reports whether calls lead to next, the address behind a call, and the code there returns to its
 // caller: the call does not come back, since it would return with what belongs to the frame of the code before it.
-func (f *flow) helperFollows(next uint64) bool {
-	if f.beginner == nil || !f.p.called.has(next) {
+func (l *listing) helperFollows(next uint64) bool {
+	if l.rows == nil || !l.p.called.has(next) {
 		return false
 	}
-	g := f.p.find(next)
-	return g >= 0 && f.p.fns[g].Lo != next && f.p.comesBack(next, 0)
+	g := l.p.find(next)
+	return g >= 0 && l.p.fns[g].Lo != next && l.p.comesBack(next, 0)
 }
 
 // exits reports whether the first argument of the call at pc is a constant other than 0.
-func (f *flow) exits(pc uint64) bool {
+func (l *listing) exits(pc uint64) bool {
 	for range 12 {
-		k, ok := f.prev(pc)
-		if !ok || f.lead[f.pos(pc)] != 0 {
+		k, ok := l.prev(pc)
+		if !ok || l.lead[l.pos(pc)] != 0 {
 			return false // other code may come here
 		}
-		in := &f.ins[k]
+		in := &l.ins[k]
 		if in.Writes&x86.RDI.Mask() != 0 {
 			return in.Op == x86.OpMOV && in.Args[1].Kind == x86.KImm && in.Imm != 0
 		}
 		if in.Op == x86.OpCALL || in.Op == x86.OpJMP {
 			return false
 		}
-		pc = f.pcs[k]
+		pc = l.pcs[k]
 	}
 	return false
 }
 
 // discover decodes the code that pc leads to.
-func (f *flow) discover(pc uint64) {
-	f.leader(pc)
-	f.todo = append(f.todo[:0], pc)
+func (l *listing) discover(pc uint64) {
+	l.leader(pc)
+	l.todo = append(l.todo[:0], pc)
 	// Tables are read when all direct code is known, since more code shows more of their bounds.
 	for {
-		for len(f.todo) > 0 {
-			pc := f.todo[len(f.todo)-1]
-			f.todo = f.todo[:len(f.todo)-1]
-			f.run(pc)
+		for len(l.todo) > 0 {
+			pc := l.todo[len(l.todo)-1]
+			l.todo = l.todo[:len(l.todo)-1]
+			l.run(pc)
 		}
-		if len(f.jumps) == 0 {
-			if !f.resolveHeld() {
+		if len(l.switches.jumps) == 0 {
+			if !l.resolveHeld() {
 				return
 			}
 			continue
 		}
-		k := f.jumps[0]
-		f.jumps = f.jumps[1:]
-		f.indirect(k)
+		k := l.switches.jumps[0]
+		l.switches.jumps = l.switches.jumps[1:]
+		l.indirect(k)
 	}
 }
 
 // run decodes from pc until control cannot go on to the next instruction.
-func (f *flow) run(pc uint64) {
-	p := f.partOf(pc)
+func (l *listing) run(pc uint64) {
+	p := l.partOf(pc)
 	if p == nil {
 		return
 	}
-	for lo := p.fn.Lo; pc-lo < uint64(len(p.code)) && f.instAt[int(pc-lo)+p.off] == 0; {
-		if len(f.ins) < cap(f.ins) {
-			f.ins = f.ins[:len(f.ins)+1]
+	for lo := p.fn.Lo; pc-lo < uint64(len(p.code)) && l.instAt[int(pc-lo)+p.off] == 0; {
+		if len(l.ins) < cap(l.ins) {
+			l.ins = l.ins[:len(l.ins)+1]
 		} else {
-			f.ins = append(f.ins, x86.Inst{})
+			l.ins = append(l.ins, x86.Inst{})
 		}
-		in := &f.ins[len(f.ins)-1]
+		in := &l.ins[len(l.ins)-1]
 		if x86.Decode(p.code[pc-lo:], in) != nil {
-			f.ins = f.ins[:len(f.ins)-1]
+			l.ins = l.ins[:len(l.ins)-1]
 			return
 		}
 		if in.Args[0].Kind == x86.KRel {
 			t := in.Target(pc)
-			in.Imm += int64(f.p.img.through(t) - t)
+			in.Imm += int64(l.p.img.through(t) - t)
 		}
-		f.pcs = append(f.pcs, pc)
-		f.instAt[int(pc-lo)+p.off] = int32(len(f.ins))
+		l.pcs = append(l.pcs, pc)
+		l.instAt[int(pc-lo)+p.off] = int32(len(l.ins))
 		switch classes[in.Op] {
 		case classJump:
 			if in.Args[0].Kind == x86.KRel {
-				f.target(in.Target(pc))
+				l.target(in.Target(pc))
 			} else {
-				f.jumps = append(f.jumps, int32(len(f.ins)-1))
+				l.switches.jumps = append(l.switches.jumps, int32(len(l.ins)-1))
 			}
 			return
 		case classBranch, classXBegin:
-			f.target(in.Target(pc))
+			l.target(in.Target(pc))
 		// Landing pads are reached by unwinding only.
 		case classCall:
 			if s := p.site(pc); s != nil {
-				f.target(s.Pad)
+				l.target(s.Pad)
 			}
-			if f.jumpsByCall(p, pc, in) {
-				f.target(in.Target(pc))
+			if l.jumpsByCall(p, pc, in) {
+				l.target(in.Target(pc))
 				return
 			}
-			if f.callNever(pc, in) {
+			if l.callNever(pc, in) {
 				return
 			}
 		case classRet, classEnd:
@@ -135,8 +135,8 @@ func (f *flow) run(pc uint64) {
 		case classLea:
 			if r := in.Args[0].Reg; in.Mem.Base == x86.RIP && r < 16 {
 				at, _ := in.MemAddr(pc)
-				if l := (tableAddr{at, p.i}); !slices.Contains(f.leas[r], l) {
-					f.leas[r] = append(f.leas[r], l)
+				if t := (tableAddr{at, p.i}); !slices.Contains(l.switches.leas[r], t) {
+					l.switches.leas[r] = append(l.switches.leas[r], t)
 				}
 			}
 		}
@@ -145,40 +145,40 @@ func (f *flow) run(pc uint64) {
 }
 
 // target marks the target of a jump as a leader, to be decoded if it was not.
-func (f *flow) target(pc uint64) {
-	o := f.pos(pc)
+func (l *listing) target(pc uint64) {
+	o := l.pos(pc)
 	if o < 0 {
 		return
 	}
-	if f.lead[o] == 0 {
-		f.lead[o] = -1
-		if f.instAt[o] > 0 {
-			f.split = append(f.split, pc)
+	if l.lead[o] == 0 {
+		l.lead[o] = -1
+		if l.instAt[o] > 0 {
+			l.split = append(l.split, pc)
 		}
 	}
-	if f.instAt[o] == 0 {
-		f.todo = append(f.todo, pc)
+	if l.instAt[o] == 0 {
+		l.todo = append(l.todo, pc)
 	}
 }
 
 // indirect looks for the table of the indirect jump with index k, and notes its targets.
-func (f *flow) indirect(k int32) {
-	t := f.tableForm(k)
+func (l *listing) indirect(k int32) {
+	t := l.tableForm(k)
 	var ts []uint64
 	if t.addr != 0 {
-		if ts = f.readTable(&t); ts != nil {
-			f.byAddr[tableAddr{t.addr, f.partOf(f.pcs[k]).i}] = ts
-			f.setTable(k, ts)
+		if ts = l.readTable(&t); ts != nil {
+			l.switches.byAddr[tableAddr{t.addr, l.partOf(l.pcs[k]).i}] = ts
+			l.setTable(k, ts)
 		}
 	}
 	if t.base >= 0 && (t.far || ts == nil) {
-		f.held = append(f.held, held{k, t.base})
+		l.switches.held = append(l.switches.held, held{k, t.base})
 	}
 }
 
-func (f *flow) setTable(k int32, ts []uint64) {
-	f.table[f.pcs[k]] = ts
+func (l *listing) setTable(k int32, ts []uint64) {
+	l.switches.table[l.pcs[k]] = ts
 	for _, t := range ts {
-		f.target(t)
+		l.target(t)
 	}
 }

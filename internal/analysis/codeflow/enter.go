@@ -2,7 +2,6 @@ package codeflow
 
 import (
 	"math/bits"
-	"slices"
 	"strings"
 
 	"github.com/ehasm/ehasm/internal/analysis/x86"
@@ -10,7 +9,7 @@ import (
 
 // process interprets group g with the states that flow into it.
 func (f *flow) process(g int) {
-	f.never, f.guess, f.own, f.labels = nil, false, nil, 0
+	f.code.never, f.guess, f.own, f.labels = nil, false, nil, 0
 	members := f.p.members(g)
 	for restart := 0; ; restart++ {
 		f.begin(members)
@@ -18,18 +17,18 @@ func (f *flow) process(g int) {
 		if restart >= 8 {
 			f.newly = 8
 		}
-		if f.parts[0].fn.Signal || len(f.parts[0].code) == 0 {
+		if f.code.parts[0].fn.Signal || len(f.code.parts[0].code) == 0 {
 			return
 		}
-		if strings.HasPrefix(f.p.img.SectionOf(f.parts[0].fn.Lo), ".plt") {
+		if strings.HasPrefix(f.p.img.SectionOf(f.code.parts[0].fn.Lo), ".plt") {
 			f.plt()
 		} else {
-			for k := range f.parts {
-				f.enter(&f.parts[k])
+			for k := range f.code.parts {
+				f.enter(&f.code.parts[k])
 			}
 		}
 		f.interpret()
-		f.guess = len(f.never) > 0
+		f.guess = len(f.code.never) > 0
 		if f.popsReturn() {
 			continue
 		}
@@ -37,8 +36,8 @@ func (f *flow) process(g int) {
 			break
 		}
 	}
-	for k := range f.parts {
-		f.rest(&f.parts[k])
+	for k := range f.code.parts {
+		f.rest(&f.code.parts[k])
 	}
 }
 
@@ -52,17 +51,17 @@ func (f *flow) process(g int) {
 // confirms it. A part with a function's symbol begins as after a call in any case, but the states that follow are
 // Guessed.
 func (f *flow) popsReturn() (found bool) {
-	for k := range f.parts {
-		q := &f.parts[k]
+	for k := range f.code.parts {
+		q := &f.code.parts[k]
 		lo := q.fn.Lo
 		if f.own[lo] || f.p.called.has(lo) {
 			continue
 		}
-		own := q.above && (q.other || f.beginner == nil)
+		own := q.above && (q.other || f.rows == nil)
 		if q.other && f.p.isEntry(lo) && (f.p.weaklyNamed(lo) || !q.returns && f.p.goesInto(q.i)) {
-			own = own || !q.returns || len(f.parts) > 1 || len(f.p.extOf[q.i]) > 0 // what returns may come from elsewhere
+			own = own || !q.returns || len(f.code.parts) > 1 || len(f.p.extOf[q.i]) > 0 // what returns may come from elsewhere
 		}
-		if f.beginner == nil && q.fn.Shared && !f.p.isCalled(lo) {
+		if f.rows == nil && q.fn.Shared && !f.p.isCalled(lo) {
 			if s, ok := f.label(lo, true); ok {
 				own = own || s.Regs[rsp] != baseAt(0, -8)
 			} else {
@@ -81,7 +80,7 @@ func (f *flow) popsReturn() (found bool) {
 
 // plt enters each entry of a procedure linkage table as a call does.
 func (f *flow) plt() {
-	lo, hi := f.parts[0].fn.Lo, f.parts[0].fn.Hi
+	lo, hi := f.code.parts[0].fn.Lo, f.code.parts[0].fn.Hi
 	name := f.p.img.SectionOf(lo)
 	step := uint64(16)
 	if name == ".plt.got" {
@@ -89,8 +88,8 @@ func (f *flow) plt() {
 	}
 	s := Initial()
 	enter := func(pc uint64) {
-		f.discover(pc)
-		if o := f.pos(pc); o >= 0 {
+		f.code.discover(pc)
+		if o := f.code.pos(pc); o >= 0 {
 			f.flowTo(o, &s, FromEntry)
 		}
 	}
@@ -100,8 +99,8 @@ func (f *flow) plt() {
 		}
 		enter(pc)
 		// Before lazy binding, the GOT leads back to the instruction after the jump.
-		if k := f.inst(pc); k >= 0 && f.ins[k].Op == x86.OpJMP && f.ins[k].Mem.Base == x86.RIP {
-			if next := pc + uint64(f.ins[k].Len); next < pc+step {
+		if k := f.code.inst(pc); k >= 0 && f.code.ins[k].Op == x86.OpJMP && f.code.ins[k].Mem.Base == x86.RIP {
+			if next := pc + uint64(f.code.ins[k].Len); next < pc+step {
 				enter(next)
 			}
 		}
@@ -113,21 +112,21 @@ func (f *flow) enter(q *part) {
 	p, lo := f.p, q.fn.Lo
 	s, basis, ok := Initial(), FromEntry, true
 	e := p.ext[lo]
-	if e != nil && !q.fn.Shared && f.jumpsTo(lo) {
+	if e != nil && !q.fn.Shared && f.code.jumpsTo(lo) {
 		e, ok = nil, false // the group's own jump counts: the other may be to a cold label without code, before the part
 	}
 	contested := e != nil && e.contested
 	if contested {
 		e, ok = nil, false
 	}
-	if f.beginner != nil {
-		b, known := f.beginner.Begin(lo)
+	if f.rows != nil {
+		b, known := f.rows.Begin(lo)
 		q.other = known && b.Regs[rsp] != s.Regs[rsp]
 		if contested || !known || q.other && (!p.isEntry(lo) || f.own[lo]) {
 			s, ok, basis = b, known, Assumed
 		}
 	}
-	label := f.beginner == nil && f.own[lo]
+	label := f.rows == nil && f.own[lo]
 	if label {
 		ok, basis = p.img.starts[lo], Guessed // the symbol says function, the code says label
 	}
@@ -136,17 +135,17 @@ func (f *flow) enter(q *part) {
 	}
 	// Without a name and without a state from elsewhere, whether its first instruction is an entry is open.
 	others := p.extOf[q.i]
-	if e == nil && f.beginner != nil && p.unused(lo) && f.jumpsTo(lo) {
+	if e == nil && f.rows != nil && p.unused(lo) && f.code.jumpsTo(lo) {
 		ok = false // the state of the group's jump counts, whatever the row says
 	}
 	if e == nil && !p.referred(lo) {
 		// A cold part: control enters it elsewhere than at its first instruction.
 		switch {
-		case len(f.parts) > 1 && (basis == Assumed || p.joined.has(lo)):
+		case len(f.code.parts) > 1 && (basis == Assumed || p.joined.has(lo)):
 			ok = false // the group's other parts lead into it; rest does what they do not reach
 		case q.code[0] == 0x90 && (p.ext[lo+1] != nil || q.isPad(lo+1)):
 			ok = false
-		case f.beginner == nil && !p.tailIn[lo]:
+		case f.rows == nil && !p.tailIn[lo]:
 			ok = false
 		case len(others) > 0 && basis != Assumed && !p.tailIn[lo]:
 			ok = false
@@ -154,34 +153,24 @@ func (f *flow) enter(q *part) {
 	}
 	// All entries are decoded before the first state flows, so that blocks are not split later.
 	if ok {
-		f.discover(lo)
+		f.code.discover(lo)
 		f.flowTo(q.off, &s, basis)
-		if e != nil && !label && (q.fn.Shared && p.referred(lo) || f.beginner == nil && p.isCalled(lo)) {
+		if e != nil && !label && (q.fn.Shared && p.referred(lo) || f.rows == nil && p.isCalled(lo)) {
 			entry := Initial()
 			f.flowTo(q.off, &entry, FromEntry)
 		}
 	}
 	for _, t := range others {
 		if t != lo {
-			f.discover(t)
+			f.code.discover(t)
 		}
 	}
 	for _, t := range others {
-		if o := f.pos(t); t != lo && o >= 0 {
+		if o := f.code.pos(t); t != lo && o >= 0 {
 			e := p.ext[t]
 			f.flowTo(o, &e.s, e.basis)
 		}
 	}
-}
-
-// jumpsTo reports whether a part of the group jumps to pc from elsewhere.
-func (f *flow) jumpsTo(pc uint64) bool {
-	for k := range f.parts {
-		if _, found := slices.BinarySearch(f.p.sum[f.parts[k].i].outs, pc); found {
-			return true
-		}
-	}
-	return false
 }
 
 // isPad reports whether pc is a landing pad of the part.
@@ -202,15 +191,15 @@ func (f *flow) rest(p *part) {
 	quiet := true      // control does not come from the previous instruction
 	before := int32(0) // 1 + index of that instruction, if it was reached and quiet does not tell of it yet
 	for pos := p.fn.Lo; pos < p.end(); {
-		if k := f.instAt[int(pos-p.fn.Lo)+p.off]; k > 0 {
+		if k := f.code.instAt[int(pos-p.fn.Lo)+p.off]; k > 0 {
 			before = k
-			pos += uint64(f.ins[k-1].Len)
+			pos += uint64(f.code.ins[k-1].Len)
 			continue
 		}
 		if before > 0 {
-			quiet, before = f.stops(f.pcs[before-1], &f.ins[before-1]), 0
+			quiet, before = f.code.stops(f.code.pcs[before-1], &f.code.ins[before-1]), 0
 		}
-		if end := f.dataEnd(pos); end > 0 {
+		if end := f.code.switches.dataEnd(pos); end > 0 {
 			pos = min(end, p.end())
 			p.gap, quiet = true, true
 			continue
@@ -231,7 +220,7 @@ func (f *flow) rest(p *part) {
 		s, basis, ok, label := State{}, FromEntry, false, false
 		if pos != last {
 			last = pos
-			if quiet && f.beginner == nil {
+			if quiet && f.rows == nil {
 				s, label = f.label(pos, false)
 				if t, ok := f.afterCall(pos); ok && t.Regs[rsp] != s.Regs[rsp] {
 					label = false
@@ -240,27 +229,27 @@ func (f *flow) rest(p *part) {
 			if ok = label; !label {
 				s, basis, ok = f.assume(pos)
 			}
-			if f.beginner != nil && quiet && ok && !f.shownByRet(pos, &s) && !f.prologue(pos, &s) &&
+			if f.rows != nil && quiet && ok && !f.shownByRet(pos, &s) && !f.prologue(pos, &s) &&
 				in.Op == x86.OpPOP && f.p.called.has(pos) && !s.IsInitial() {
 				s.move(-8) // it takes its return address off what the row describes
 			}
 			p.begun = append(p.begun, pos)
 		}
 		if !ok {
-			quiet = f.stops(pos, &in)
+			quiet = f.code.stops(pos, &in)
 			pos += uint64(in.Len)
 			p.gap = true
 			continue
 		}
-		if f.isData(p, pos) {
+		if f.code.isData(p, pos) {
 			p.gap = true
-			for pos < p.end() && f.instAt[int(pos-p.fn.Lo)+p.off] == 0 {
+			for pos < p.end() && f.code.instAt[int(pos-p.fn.Lo)+p.off] == 0 {
 				pos++
 			}
 			continue
 		}
-		f.split = f.split[:0]
-		f.discover(pos)
+		f.code.split = f.code.split[:0]
+		f.code.discover(pos)
 		f.settle()
 		f.softly = label
 		f.flowTo(int(pos-p.fn.Lo)+p.off, &s, basis)
@@ -276,7 +265,7 @@ func (f *flow) shownByRet(pos uint64, s *State) bool {
 	if r.Kind != Base || r.Reg != 0 || !s.ReturnKept() { // the row's CFA may be another place
 		return false
 	}
-	if !f.returnsSoon(pos) {
+	if !f.code.returnsSoon(pos) {
 		return false
 	}
 	shown, ok := f.label(pos, false)
@@ -312,7 +301,7 @@ func (f *flow) prologue(pos uint64, s *State) bool {
 		}
 	}
 	r := s.Regs[rsp]
-	after, ok := f.beginner.Begin(pos + uint64(at))
+	after, ok := f.rows.Begin(pos + uint64(at))
 	if in.Op == x86.OpPUSH || bits.OnesCount16(pushed) < 2 || !ok || r.Kind != Base || after.Regs[rsp] != r ||
 		r.Off+size > -8 {
 		return false
@@ -329,9 +318,9 @@ func (f *flow) prologue(pos uint64, s *State) bool {
 
 // returnsSoon reports whether a ret follows pos, in the order of the bytes, before a call, a system call and a jump
 // back. A walk from a label takes much longer.
-func (f *flow) returnsSoon(pos uint64) bool {
+func (l *listing) returnsSoon(pos uint64) bool {
 	const soon = 96
-	code := f.p.img.Code(pos)
+	code := l.p.img.Code(pos)
 	var in x86.Outline
 	for at, n := 0, 0; n < soon && at < len(code); n++ {
 		if x86.Skim(code[at:], &in) != nil {
@@ -352,16 +341,11 @@ func (f *flow) returnsSoon(pos uint64) bool {
 	return false
 }
 
-// stops reports whether control does not go on to the instruction after in, at pc.
-func (f *flow) stops(pc uint64, in *x86.Inst) bool {
-	return in.Op == x86.OpJMP || ends(in.Op) || in.Op == x86.OpCALL && f.callNever(pc, in)
-}
-
-// settle brings states to the leaders in f.split: the blocks that they split were interpreted earlier, as wholes.
+// settle brings states to the leaders in l.split: the blocks that they split were interpreted earlier, as wholes.
 func (f *flow) settle() {
-	for _, pc := range f.split {
-		if o := f.leaderOf(pc); o >= 0 {
-			f.enqueue(uint32(o))
+	for _, pc := range f.code.split {
+		if o := f.code.leaderOf(pc); o >= 0 {
+			f.joins.enqueue(uint32(o))
 		}
 	}
 	f.interpret()
@@ -373,30 +357,30 @@ const jumpedOver = 64
 // isData reports whether the unreached bytes at pos are data: decoded as code, they jump or run into the middle of a
 // reached instruction, or are invalid; or the function begins with a jump over them, as over clang's types of
 // -fsanitize=function.
-func (f *flow) isData(p *part, pos uint64) bool {
-	if k, ok := f.before(p, pos); ok && f.ins[k].Op == x86.OpJMP && f.ins[k].Args[0].Kind == x86.KRel &&
-		f.pcs[k] <= p.fn.Lo+4 {
-		if t := f.ins[k].Target(f.pcs[k]); t > pos && t <= pos+jumpedOver {
+func (l *listing) isData(p *part, pos uint64) bool {
+	if k, ok := l.before(p, pos); ok && l.ins[k].Op == x86.OpJMP && l.ins[k].Args[0].Kind == x86.KRel &&
+		l.pcs[k] <= p.fn.Lo+4 {
+		if t := l.ins[k].Target(l.pcs[k]); t > pos && t <= pos+jumpedOver {
 			return true
 		}
 	}
 	var in x86.Inst
 	for pos < p.end() {
 		o := int(pos-p.fn.Lo) + p.off
-		if f.instAt[o] > 0 {
+		if l.instAt[o] > 0 {
 			return false
 		}
 		if x86.Decode(p.code[pos-p.fn.Lo:], &in) != nil {
 			return true
 		}
 		for k := 1; k < int(in.Len); k++ {
-			if f.instAt[o+k] > 0 {
+			if l.instAt[o+k] > 0 {
 				return true
 			}
 		}
 		switch in.Op {
 		case x86.OpJMP, x86.OpJCC, x86.OpCALL:
-			if in.Args[0].Kind == x86.KRel && f.splits(in.Target(pos)) {
+			if in.Args[0].Kind == x86.KRel && l.splits(in.Target(pos)) {
 				return true
 			}
 		}
@@ -404,21 +388,6 @@ func (f *flow) isData(p *part, pos uint64) bool {
 			return false
 		}
 		pos += uint64(in.Len)
-	}
-	return false
-}
-
-// splits reports whether pc lies inside a reached instruction, other than at its first byte.
-func (f *flow) splits(pc uint64) bool {
-	p := f.partOf(pc)
-	if p == nil || f.instAt[f.pos(pc)] > 0 {
-		return false
-	}
-	o := f.pos(pc)
-	for d := 1; d < 15 && o-d >= p.off; d++ {
-		if k := f.instAt[o-d]; k > 0 {
-			return int(f.ins[k-1].Len) > d
-		}
 	}
 	return false
 }
@@ -434,24 +403,24 @@ func IsPadding(in *x86.Inst) bool { return padding(in) }
 
 // assume returns a state for the code at pos, which nothing known leads to, and what it rests on.
 func (f *flow) assume(pos uint64) (State, Basis, bool) {
-	if f.beginner != nil {
-		s, ok := f.beginner.Begin(pos)
+	if f.rows != nil {
+		s, ok := f.rows.Begin(pos)
 		return s, Assumed, ok
 	}
 	// An indirect jump whose targets were not found may lead here: take its state.
 	best := -1
-	for k := range f.ins {
-		in := &f.ins[k]
-		if in.Op != x86.OpJMP || in.Args[0].Kind == x86.KRel || f.table[f.pcs[k]] != nil || in.Args[0].Kind == x86.KMem &&
+	for k := range f.code.ins {
+		in := &f.code.ins[k]
+		if in.Op != x86.OpJMP || in.Args[0].Kind == x86.KRel || f.code.switches.table[f.code.pcs[k]] != nil || in.Args[0].Kind == x86.KMem &&
 			in.Mem.Base == x86.RIP {
 			continue
 		}
-		if best < 0 || f.pcs[k] < pos && (f.pcs[best] > pos || f.pcs[k] > f.pcs[best]) {
+		if best < 0 || f.code.pcs[k] < pos && (f.code.pcs[best] > pos || f.code.pcs[k] > f.code.pcs[best]) {
 			best = k
 		}
 	}
 	if best >= 0 {
-		if s, ok := f.stateAt(f.pcs[best]); ok {
+		if s, ok := f.stateAt(f.code.pcs[best]); ok {
 			return s, Guessed, true
 		}
 	}
@@ -461,36 +430,24 @@ func (f *flow) assume(pos uint64) (State, Basis, bool) {
 
 // afterCall returns the state at pos on the assumption that the call before pos, which was taken not to return, does.
 func (f *flow) afterCall(pos uint64) (s State, ok bool) {
-	k, ok := f.prev(pos)
-	if !ok || f.ins[k].Op != x86.OpCALL {
+	k, ok := f.code.prev(pos)
+	if !ok || f.code.ins[k].Op != x86.OpCALL {
 		return s, false
 	}
-	if s, ok = f.stateAt(f.pcs[k]); ok {
-		f.exec(f.pcs[k], &f.ins[k], &s)
+	if s, ok = f.stateAt(f.code.pcs[k]); ok {
+		f.cpu.exec(f.code.pcs[k], &f.code.ins[k], &s)
 	}
 	return s, ok
 }
 
-// leaderOf returns the offset of the leader whose block holds the reached instruction at pc: the last one with a state
-// at or before pc in the same part; -1 if there is none.
-func (f *flow) leaderOf(pc uint64) int {
-	p := f.partOf(pc)
-	for o := f.pos(pc); o >= p.off; o-- {
-		if f.lead[o] > 0 {
-			return o
-		}
-	}
-	return -1
-}
-
 // stateAt returns the state before the reached instruction at pc.
 func (f *flow) stateAt(pc uint64) (out State, ok bool) {
-	o := f.leaderOf(pc)
+	o := f.code.leaderOf(pc)
 	if o < 0 {
 		return out, false
 	}
-	s := f.states[f.lead[o]-1]
-	f.block(f.pc(o), &s, FromEntry, observe, func(at uint64, _ *x86.Inst, s *State, _ Basis) {
+	s := f.joins.states[f.code.lead[o]-1]
+	f.block(f.code.pc(o), &s, FromEntry, observe, func(at uint64, _ *x86.Inst, s *State, _ Basis) {
 		if at == pc {
 			out, ok = *s, true
 		}

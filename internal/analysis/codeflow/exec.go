@@ -1,8 +1,6 @@
 package codeflow
 
 import (
-	"slices"
-
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
@@ -25,9 +23,29 @@ func (s *State) addr(in *x86.Inst) (base uint8, off int32, ok bool) {
 	return v.Reg, v.Off, v.Kind == Base
 }
 
+// machine executes instructions: it changes a State as they change registers and stack.
+type machine struct {
+	code  *listing // around the instructions: what came before them, and where functions begin
+	bases []uint64 // the addresses at which bases arise
+}
+
+// baseID returns the number of the base that arises at pc. Bases after the 250th share one unknown base.
+func (m *machine) baseID(pc uint64) uint8 {
+	for i, b := range m.bases {
+		if b == pc {
+			return uint8(i + 1)
+		}
+	}
+	if len(m.bases) < 250 {
+		m.bases = append(m.bases, pc)
+		return uint8(len(m.bases))
+	}
+	return 251
+}
+
 // base makes rsp a new base, after it moved by an unknown amount.
-func (f *flow) base(pc uint64, s *State) {
-	s.Regs[rsp] = baseAt(f.baseID(pc), 0)
+func (m *machine) base(pc uint64, s *State) {
+	s.Regs[rsp] = baseAt(m.baseID(pc), 0)
 	s.dropBase(s.Regs[rsp].Reg)
 }
 
@@ -63,25 +81,25 @@ func (s *State) popsElsewhere(h uint8) bool {
 func gpr64(a *x86.Arg) bool { return a.Kind == x86.KGPR && a.Size == 8 }
 
 // exec executes an instruction from which control goes on to the next one.
-func (f *flow) exec(pc uint64, in *x86.Inst, s *State) {
+func (m *machine) exec(pc uint64, in *x86.Inst, s *State) {
 	before := s.Regs[rsp]
 	switch classes[in.Op] {
 	case classMov:
-		f.mov(pc, in, s)
+		m.mov(pc, in, s)
 	case classAdd:
-		f.add(pc, in, s)
+		m.add(pc, in, s)
 	case classLea:
-		f.lea(pc, in, s)
+		m.lea(pc, in, s)
 	case classPush:
 		s.push(int32(in.OpSize), s.read(in))
 	case classPop:
-		f.pop(in, s)
+		m.pop(in, s)
 	case classRare:
-		f.rare(pc, in, s)
+		m.rare(pc, in, s)
 	case classCall:
-		f.call(pc, in, s)
+		m.call(pc, in, s)
 	default:
-		f.other(pc, in, s)
+		m.other(pc, in, s)
 	}
 	if s.Regs[rsp] != before {
 		s.moved(before)
@@ -89,7 +107,7 @@ func (f *flow) exec(pc uint64, in *x86.Inst, s *State) {
 }
 
 // rare executes instructions that do more to rsp or to an address than they write, and are not common.
-func (f *flow) rare(pc uint64, in *x86.Inst, s *State) {
+func (m *machine) rare(pc uint64, in *x86.Inst, s *State) {
 	a, b := &in.Args[0], &in.Args[1]
 	switch in.Op {
 	case x86.OpPUSHF:
@@ -113,7 +131,7 @@ func (f *flow) rare(pc uint64, in *x86.Inst, s *State) {
 		s.leave(int32(in.OpSize))
 		return
 	case x86.OpENTER:
-		f.enterFrame(pc, in, s)
+		m.enterFrame(pc, in, s)
 		return
 	case x86.OpINC, x86.OpDEC:
 		if gpr64(a) && s.Regs[a.Reg].Kind == Base {
@@ -126,19 +144,19 @@ func (f *flow) rare(pc uint64, in *x86.Inst, s *State) {
 		}
 	case x86.OpAND: // the stack is aligned: by how much it moves is not known
 		if gpr64(a) && a.Reg == rsp && s.Regs[rsp].Kind == Base {
-			f.base(pc, s)
+			m.base(pc, s)
 			return
 		}
 	case x86.OpXCHG:
 		if gpr64(a) && gpr64(b) {
 			s.Regs[a.Reg], s.Regs[b.Reg] = s.Regs[b.Reg], s.Regs[a.Reg]
 			if s.Regs[rsp].Kind == Unknown {
-				f.base(pc, s)
+				m.base(pc, s)
 			}
 			return
 		}
 	}
-	f.other(pc, in, s)
+	m.other(pc, in, s)
 }
 
 // leave executes leave: rsp = rbp, and pop rbp of size bytes.
@@ -153,12 +171,12 @@ func (s *State) leave(size int32) {
 }
 
 // enterFrame executes enter. With a nesting level it copies pointers of outer frames, which nothing follows.
-func (f *flow) enterFrame(pc uint64, in *x86.Inst, s *State) {
+func (m *machine) enterFrame(pc uint64, in *x86.Inst, s *State) {
 	s.push(8, s.Regs[rbp])
 	s.Regs[rbp] = s.Regs[rsp]
 	if in.Imm2 != 0 {
 		s.Regs[rbp] = Value{}
-		f.base(pc, s)
+		m.base(pc, s)
 	} else {
 		s.move(-int32(in.Imm))
 	}
@@ -177,7 +195,7 @@ func (s *State) read(in *x86.Inst) Value {
 	return Value{}
 }
 
-func (f *flow) pop(in *x86.Inst, s *State) {
+func (m *machine) pop(in *x86.Inst, s *State) {
 	// The word is read before rsp moves, and stays where it is: rows may go on naming it.
 	a, v := &in.Args[0], s.top()
 	s.move(int32(in.OpSize))
@@ -187,7 +205,7 @@ func (f *flow) pop(in *x86.Inst, s *State) {
 			s.store(base, off, int32(in.OpSize), Value{})
 		}
 	case gpr64(a):
-		if f.beginner != nil && v.Kind == Unknown && CalleeSaved>>a.Reg&1 != 0 && s.popsElsewhere(a.Reg) {
+		if m.code.rows != nil && v.Kind == Unknown && CalleeSaved>>a.Reg&1 != 0 && s.popsElsewhere(a.Reg) {
 			v = entryOf(a.Reg) // what the code saved, from a stack pointer that it got back from elsewhere
 		}
 		s.Regs[a.Reg] = v
@@ -196,24 +214,24 @@ func (f *flow) pop(in *x86.Inst, s *State) {
 	}
 }
 
-func (f *flow) lea(pc uint64, in *x86.Inst, s *State) {
+func (m *machine) lea(pc uint64, in *x86.Inst, s *State) {
 	a, v := &in.Args[0], Value{}
 	// lea computes addresses, and is how compilers move rsp without changing flags.
 	if base, off, ok := s.addr(in); ok && a.Size == 8 {
 		v = baseAt(base, off)
 	} else if a.Size == 8 && s.holds(entryOf(RA)) {
 		// libffi gives a callee another frame, and copies the return address there
-		v = baseAt(f.baseID(pc), 0)
+		v = baseAt(m.baseID(pc), 0)
 		s.dropBase(v.Reg)
 	}
-	f.set(pc, s, a, v)
+	m.set(pc, s, a, v)
 }
 
 // add executes add and sub.
-func (f *flow) add(pc uint64, in *x86.Inst, s *State) {
+func (m *machine) add(pc uint64, in *x86.Inst, s *State) {
 	a, b := &in.Args[0], &in.Args[1]
 	if !gpr64(a) {
-		f.other(pc, in, s)
+		m.other(pc, in, s)
 		return
 	}
 	v := Value{}
@@ -223,23 +241,23 @@ func (f *flow) add(pc uint64, in *x86.Inst, s *State) {
 	case b.Kind == x86.KImm:
 		v = s.Regs[a.Reg].plus(-in.Imm)
 	case a.Reg == rsp && gpr64(b) && b.Reg == uint8(x86.RAX) && in.Op == x86.OpSUB:
-		if n, ok := f.probed(pc); ok {
+		if n, ok := m.code.probed(pc); ok {
 			v = s.Regs[rsp].plus(-int64(n))
 		}
 	}
-	f.set(pc, s, a, v)
+	m.set(pc, s, a, v)
 }
 
 // set writes a 64-bit register operand; an unknown rsp becomes a new base.
-func (f *flow) set(pc uint64, s *State, a *x86.Arg, v Value) {
+func (m *machine) set(pc uint64, s *State, a *x86.Arg, v Value) {
 	s.Regs[a.Reg] = v
 	if a.Reg == rsp && v.Kind == Unknown && a.Size == 8 {
-		f.base(pc, s)
+		m.base(pc, s)
 	}
 }
 
 // mov executes mov. An rsp that is not known then becomes a new base.
-func (f *flow) mov(pc uint64, in *x86.Inst, s *State) {
+func (m *machine) mov(pc uint64, in *x86.Inst, s *State) {
 	a, b := &in.Args[0], &in.Args[1]
 	switch {
 	case a.Kind == x86.KMem:
@@ -247,7 +265,7 @@ func (f *flow) mov(pc uint64, in *x86.Inst, s *State) {
 		if gpr64(b) {
 			v = s.Regs[b.Reg]
 		}
-		f.memStore(pc, in, s, v)
+		m.memStore(pc, in, s, v)
 	case gpr64(a) && gpr64(b):
 		s.Regs[a.Reg] = s.Regs[b.Reg]
 	case gpr64(a) && b.Kind == x86.KMem:
@@ -263,12 +281,12 @@ func (f *flow) mov(pc uint64, in *x86.Inst, s *State) {
 		s.clobber(in.Writes)
 	}
 	if in.Writes&(1<<rsp) != 0 && s.Regs[rsp].Kind == Unknown {
-		f.base(pc, s)
+		m.base(pc, s)
 	}
 }
 
-func (f *flow) memStore(pc uint64, in *x86.Inst, s *State, v Value) {
-	f.secondFrame(pc, in, s, v)
+func (m *machine) memStore(pc uint64, in *x86.Inst, s *State, v Value) {
+	m.secondFrame(pc, in, s, v)
 	base, off, ok := s.addr(in)
 	if !ok {
 		return
@@ -293,15 +311,15 @@ func (f *flow) memStore(pc uint64, in *x86.Inst, s *State, v Value) {
 
 // secondFrame makes a register a base if the instruction stores a register of the caller through it, and the return
 // address is in a register: libffi's ffi_call_win64 makes its frame in memory that its caller gives.
-func (f *flow) secondFrame(pc uint64, in *x86.Inst, s *State, v Value) {
-	m := &in.Mem
-	if v.Kind != Entry || !keeps(v) || m.Base > x86.R15 || m.Base == x86.RSP || CalleeSaved>>m.Base&1 != 0 ||
-		s.Regs[m.Base].Kind == Base || !s.holds(entryOf(RA)) {
+func (m *machine) secondFrame(pc uint64, in *x86.Inst, s *State, v Value) {
+	reg := in.Mem.Base
+	if v.Kind != Entry || !keeps(v) || reg > x86.R15 || reg == x86.RSP || CalleeSaved>>reg&1 != 0 ||
+		s.Regs[reg].Kind == Base || !s.holds(entryOf(RA)) {
 		return
 	}
-	b := baseAt(f.baseID(pc), 0)
+	b := baseAt(m.baseID(pc), 0)
 	s.dropBase(b.Reg)
-	s.Regs[m.Base] = b
+	s.Regs[reg] = b
 }
 
 // hardened reports whether an instruction is clang's or %rax, %rsp of -mspeculative-load-hardening: rax is 0 on the
@@ -312,7 +330,7 @@ func hardened(in *x86.Inst) bool {
 }
 
 // other executes an instruction by the registers and memory that it writes.
-func (f *flow) other(pc uint64, in *x86.Inst, s *State) {
+func (m *machine) other(pc uint64, in *x86.Inst, s *State) {
 	if in.Op == x86.OpUnknown {
 		// of the vector maps: no general register that unwinding needs is taken to change
 		return
@@ -321,35 +339,35 @@ func (f *flow) other(pc uint64, in *x86.Inst, s *State) {
 		return
 	}
 	if in.MemWrite && !writesBack(in) {
-		f.memStore(pc, in, s, Value{})
+		m.memStore(pc, in, s, Value{})
 	}
 	// rsp with a new unknown value begins a new base, so that what follows is known relative to it.
 	w := in.Writes
 	moved := w&x86.RSP.Mask() != 0
 	s.clobber(w)
 	if moved && in.OpSize == 8 && in.Partial&x86.RSP.Mask() == 0 {
-		f.base(pc, s)
+		m.base(pc, s)
 	}
 }
 
 // probed returns the constant that sub %rax,%rsp at pc subtracts, if the code before it is mov $N,%eax and a call of a
 // function that keeps rax, such as __rust_probestack or Windows' __chkstk.
-func (f *flow) probed(pc uint64) (n int32, ok bool) {
-	k, ok := f.prev(pc)
-	if !ok || f.lead[f.pos(pc)] != 0 || f.lead[f.pos(f.pcs[k])] != 0 {
+func (l *listing) probed(pc uint64) (n int32, ok bool) {
+	k, ok := l.prev(pc)
+	if !ok || l.lead[l.pos(pc)] != 0 || l.lead[l.pos(l.pcs[k])] != 0 {
 		return 0, false
 	}
-	call, callPC := &f.ins[k], f.pcs[k]
-	if k, ok = f.prev(callPC); !ok || call.Op != x86.OpCALL || call.Args[0].Kind != x86.KRel {
+	call, callPC := &l.ins[k], l.pcs[k]
+	if k, ok = l.prev(callPC); !ok || call.Op != x86.OpCALL || call.Args[0].Kind != x86.KRel {
 		return 0, false
 	}
-	in := &f.ins[k]
+	in := &l.ins[k]
 	a, b := &in.Args[0], &in.Args[1]
 	if in.Op != x86.OpMOV || a.Kind != x86.KGPR || a.Reg != uint8(x86.RAX) || a.Size < 4 || b.Kind != x86.KImm ||
 		in.Imm != int64(int32(in.Imm)) || in.Imm < 0 {
 		return 0, false
 	}
-	return int32(in.Imm), f.p.keeps(call.Target(callPC), x86.RAX)
+	return int32(in.Imm), l.p.keeps(call.Target(callPC), x86.RAX)
 }
 
 // writesBack reports whether an instruction leaves memory as it is: lock add $0 or lock or $0 at the top of the stack,
@@ -364,12 +382,12 @@ func writesBack(in *x86.Inst) bool {
 
 // keptCFA returns the mask of the register that gives the CFA, if it is caller-saved, no other place gives the CFA, and
 // the function at callee keeps it: assembly that has aligned its stack calls such functions.
-func (f *flow) keptCFA(callee uint64, s *State) uint16 {
+func (m *machine) keptCFA(callee uint64, s *State) uint16 {
 	reg, _, ok := s.CFA()
 	if !ok || callClobbers>>reg&1 == 0 {
 		return 0
 	}
-	if _, _, _, ok := s.CFASlot(); ok || !f.p.keeps(callee, x86.Reg(reg)) {
+	if _, _, _, ok := s.CFASlot(); ok || !m.code.p.keeps(callee, x86.Reg(reg)) {
 		return 0
 	}
 	return 1 << reg
@@ -387,11 +405,6 @@ func (img *Image) TakesAddress(next uint64) bool {
 		in.Op == x86.OpCALL && in.Args[0].Kind == x86.KRel && in.Imm == 0 // fills the processor's stack of returns
 }
 
-// ends reports whether a part of the group ends at t: another function begins there.
-func (f *flow) ends(t uint64) bool {
-	return slices.ContainsFunc(f.parts, func(p part) bool { return p.fn.Hi == t })
-}
-
 // replacesReturn reports whether the code at t begins by writing over the address that a call has pushed, or by
 // dropping it: a call there, in the same function, is a jump, as in a retpoline, behind which only a trap for
 // speculation lies.
@@ -404,23 +417,23 @@ func (img *Image) replacesReturn(t uint64) bool {
 		in.Mem.Disp >= 8
 }
 
-func (f *flow) call(pc uint64, in *x86.Inst, s *State) {
-	if t := in.Target(pc); in.Args[0].Kind == x86.KRel && in.Imm == 0 && f.p.img.TakesAddress(t) && !f.ends(t) {
+func (m *machine) call(pc uint64, in *x86.Inst, s *State) {
+	if t := in.Target(pc); in.Args[0].Kind == x86.KRel && in.Imm == 0 && m.code.p.img.TakesAddress(t) && !m.code.ends(t) {
 		s.push(8, Value{})
 		return
 	}
 	// By the psABI, apart from what the callee's own code shows.
 	clobbers := uint16(callClobbers)
 	if in.Args[0].Kind == x86.KRel {
-		clobbers &^= f.keptCFA(in.Target(pc), s)
+		clobbers &^= m.keptCFA(in.Target(pc), s)
 	}
 	s.clobber(clobbers)
 	s.dropBelow()
 	if in.Args[0].Kind == x86.KRel {
-		f.returned(pc, f.p.breaks[in.Target(pc)], s)
+		m.returned(pc, m.code.p.breaks[in.Target(pc)], s)
 		return
 	}
-	if f.computed(pc, in) {
+	if m.code.computed(pc, in) {
 		s.clobber(s.saves())
 	}
 }

@@ -7,33 +7,28 @@ import (
 // flow interprets one group of functions at a time: the parts of a function that lie apart. Each worker has one and
 // reuses it for its next group.
 type flow struct {
-	p        *Program
-	beginner Beginner // may be nil
+	p    *Program
+	rows Beginner // may be nil
 
-	listing // the code that was decoded
-	tables  // where its indirect jumps lead
-	merged  // the states at the beginnings of its blocks
-	choices // what was chosen where paths contradict each other
-	exports // what flows into other groups
+	code   listing         // what was decoded
+	cpu    machine         // executes it
+	joins  joins           // the states at the beginnings of its blocks
+	softly bool            // the states that flow now follow from a label
+	steps  int             // instructions interpreted since begin
+	labels int             // instructions interpreted from labels
+	newly  int             // calls newly taken not to return, since begin
+	guess  bool            // a contradiction was resolved, so all states are Guessed
+	own    map[uint64]bool // functions that begin as their row says, not as a call would, although their address is taken
+	out    []delivery      // states that flow into other groups
 
 	s, t, pt    State    // scratch of block, flowTo and pad: local variables would escape to the heap
 	calls, outs []uint64 // scratch of sweep
-	targets     []uint64 // scratch of readTable
 }
 
-// choices holds what a group's interpretation has chosen where the code does not prove it.
-type choices struct {
-	never  map[uint64]bool // calls taken not to return, since the code after them contradicts the state there
-	newly  int             // of never, since the last beginning
-	guess  bool            // a contradiction was resolved, so all states are Guessed
-	own    map[uint64]bool // functions that begin as their row says, not as a call would, although their address is taken
-	labels int             // instructions interpreted from labels
-}
-
-// exports holds the states that flow into other groups.
-type exports struct {
-	out  []delivery
-	kept map[deliveryKey]int // index in the result of keep
+func newFlow(p *Program, rows Beginner) *flow {
+	f := &flow{p: p, rows: rows, code: listing{p: p, rows: rows}}
+	f.cpu.code = &f.code
+	return f
 }
 
 // delivery is a state that flows into another function.
@@ -60,40 +55,41 @@ const (
 
 // begin prepares f for the functions of a group.
 func (f *flow) begin(members []int) {
-	f.listing.begin(f.p, members)
-	f.tables.begin()
-	f.merged.begin()
+	f.code.begin(members)
+	f.joins.begin()
+	f.cpu.bases = f.cpu.bases[:0]
+	f.steps = 0
 	f.out = f.out[:0]
 }
 
 // flowTo brings a state to the leader at an offset.
 func (f *flow) flowTo(o int, s *State, basis Basis) {
-	l := f.lead[o]
+	l := f.code.lead[o]
 	if l <= 0 {
-		f.states = append(f.states, *s)
-		f.basis = append(f.basis, basis)
-		f.soft = append(f.soft, f.softly)
-		f.lead[o] = int32(len(f.states))
-		f.enqueue(uint32(o))
+		f.joins.states = append(f.joins.states, *s)
+		f.joins.basis = append(f.joins.basis, basis)
+		f.joins.soft = append(f.joins.soft, f.softly)
+		f.code.lead[o] = int32(len(f.joins.states))
+		f.joins.enqueue(uint32(o))
 		return
 	}
-	if f.softly && !f.soft[l-1] {
+	if f.softly && !f.joins.soft[l-1] {
 		return // the state of other code counts; label has compared the two
 	}
-	old := &f.states[l-1]
+	old := &f.joins.states[l-1]
 	// a weaker Basis counts only if its state describes another frame
-	if basis > f.basis[l-1] && !old.sameFrame(s) {
-		f.basis[l-1] = basis
-		f.enqueue(uint32(o))
+	if basis > f.joins.basis[l-1] && !old.sameFrame(s) {
+		f.joins.basis[l-1] = basis
+		f.joins.enqueue(uint32(o))
 	}
 	x, y := old.Regs[rsp], s.Regs[rsp]
 	if f.comesFromElsewhere(o, x, s) {
 		return
 	}
 	if x != y && x.Kind == Base && y.Kind == Base {
-		pc := f.pc(o)
+		pc := f.code.pc(o)
 		f.conflict(pc, old, s)
-		nv := baseAt(f.baseID(pc), 0)
+		nv := baseAt(f.cpu.baseID(pc), 0)
 		t := &f.t
 		*t = *s
 		changed := x != nv
@@ -105,12 +101,12 @@ func (f *flow) flowTo(o int, s *State, basis Basis) {
 		t.dropBase(nv.Reg)
 		t.moved(y)
 		if old.meet(t) || changed {
-			f.enqueue(uint32(o))
+			f.joins.enqueue(uint32(o))
 		}
 		return
 	}
 	if old.meet(s) {
-		f.enqueue(uint32(o))
+		f.joins.enqueue(uint32(o))
 	}
 }
 
@@ -118,13 +114,13 @@ func (f *flow) flowTo(o int, s *State, basis Basis) {
 // new base and no register gives the CFA, as at the end of a longjmp. The state that is there already has the value x
 // in rsp, at a known distance from the CFA, and the row agrees with x. Then s does not count.
 func (f *flow) comesFromElsewhere(o int, x Value, s *State) bool {
-	if y := s.Regs[rsp]; x.Kind != Base || x.Reg != 0 || y.Kind != Base || y.Reg == 0 || f.beginner == nil {
+	if y := s.Regs[rsp]; x.Kind != Base || x.Reg != 0 || y.Kind != Base || y.Reg == 0 || f.rows == nil {
 		return false
 	}
 	if _, _, known := s.CFA(); known {
 		return false
 	}
-	row, ok := f.beginner.Begin(f.pc(o))
+	row, ok := f.rows.Begin(f.code.pc(o))
 	return ok && row.Regs[rsp] == x
 }
 
@@ -135,43 +131,43 @@ func (f *flow) conflict(pc uint64, old, s *State) {
 	if x.Reg != 0 || y.Reg != 0 {
 		return
 	}
-	k, ok := f.prev(pc)
-	for ok && f.ins[k].Op == x86.OpNOP && f.lead[f.pos(f.pcs[k])] == 0 {
-		k, ok = f.prev(f.pcs[k])
+	k, ok := f.code.prev(pc)
+	for ok && f.code.ins[k].Op == x86.OpNOP && f.code.lead[f.code.pos(f.code.pcs[k])] == 0 {
+		k, ok = f.code.prev(f.code.pcs[k])
 	}
-	if !ok || f.ins[k].Op != x86.OpCALL || f.callNever(f.pcs[k], &f.ins[k]) || f.newly >= 8 {
+	if !ok || f.code.ins[k].Op != x86.OpCALL || f.code.callNever(f.code.pcs[k], &f.code.ins[k]) || f.newly >= 8 {
 		return
 	}
 	if p, q := old.Regs[rbp], s.Regs[rbp]; p == q && p.Kind == Base && p.Reg == 0 && !f.rowExcludes(pc, k, old, s) {
 		return // calls may leave arguments on the stack
 	}
-	if f.never == nil {
-		f.never = map[uint64]bool{}
+	if f.code.never == nil {
+		f.code.never = map[uint64]bool{}
 	}
-	f.never[f.pcs[k]] = true
+	f.code.never[f.code.pcs[k]] = true
 	f.newly++
 }
 
 // rowExcludes reports whether the row at pc says where rsp is, as one of two states does, and the call with index k
 // before pc would leave it elsewhere.
 func (f *flow) rowExcludes(pc uint64, k int32, old, s *State) bool {
-	if f.beginner == nil {
+	if f.rows == nil {
 		return false
 	}
-	row, ok := f.beginner.Begin(pc)
+	row, ok := f.rows.Begin(pc)
 	r := row.Regs[rsp]
 	if !ok || r.Kind != Base || r != old.Regs[rsp] && r != s.Regs[rsp] {
 		return false
 	}
-	after, ok := f.stateAt(f.pcs[k])
+	after, ok := f.stateAt(f.code.pcs[k])
 	return ok && after.Regs[rsp].Kind == Base && after.Regs[rsp] != r
 }
 
 // flowPad merges a state into the landing pad at an offset. Of two stack pointers it keeps the higher: at the lower
 // one, arguments are still on the stack.
 func (f *flow) flowPad(o int, s *State, basis Basis) {
-	if l := f.lead[o]; l > 0 && padMeet(&f.states[l-1], s) {
-		f.enqueue(uint32(o))
+	if l := f.code.lead[o]; l > 0 && padMeet(&f.joins.states[l-1], s) {
+		f.joins.enqueue(uint32(o))
 	}
 	f.flowTo(o, s, basis)
 }
@@ -195,15 +191,14 @@ func padMeet(old, s *State) (changed bool) {
 // interpret runs the data flow until nothing changes. It terminates: every change replaces something known by something
 // unknown. The bound limits the time that hostile code can take.
 func (f *flow) interpret() {
-	bound := 64*len(f.ins) + 1<<16
-	for len(f.work) > 0 {
-		o := f.dequeue()
-		l := f.lead[o] - 1
-		f.s = f.states[l]
-		f.block(f.pc(int(o)), &f.s, f.basis[l], propagate, nil)
+	bound := 64*len(f.code.ins) + 1<<16
+	for len(f.joins.work) > 0 {
+		o := f.joins.dequeue()
+		l := f.code.lead[o] - 1
+		f.s = f.joins.states[l]
+		f.block(f.code.pc(int(o)), &f.s, f.joins.basis[l], propagate, nil)
 		if f.steps > bound {
-			f.limit = true
-			f.work = f.work[:0]
+			f.joins.work = f.joins.work[:0]
 		}
 	}
 }
@@ -223,24 +218,24 @@ const (
 // block goes from a leader, with the state there, to the end of its block. It calls visit, if that is not nil, with the
 // state before each instruction.
 func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
-	p := f.partOf(pc)
-	l := f.lead[int(pc-p.fn.Lo)+p.off]
-	soft := l > 0 && f.soft[l-1]
+	p := f.code.partOf(pc)
+	l := f.code.lead[int(pc-p.fn.Lo)+p.off]
+	soft := l > 0 && f.joins.soft[l-1]
 	last := int32(0) // index of the instruction before
 	for first := true; pc-p.fn.Lo < uint64(len(p.code)); first = false {
 		o := int(pc-p.fn.Lo) + p.off
 		// The next block begins: paths may meet there.
-		if !first && f.lead[o] != 0 {
+		if !first && f.code.lead[o] != 0 {
 			if ph == propagate {
 				f.flowTo(o, s, basis)
 			}
 			return
 		}
-		i := f.instAt[o]
+		i := f.code.instAt[o]
 		if i == 0 {
 			return
 		}
-		in := &f.ins[i-1]
+		in := &f.code.ins[i-1]
 		f.steps++
 		if visit != nil {
 			visit(pc, in, s, basis)
@@ -249,31 +244,31 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 		switch classes[in.Op] {
 		case classOther:
 			if in.MemWrite || in.Writes&(1<<rsp) != 0 {
-				f.other(pc, in, s)
+				f.cpu.other(pc, in, s)
 			} else {
 				s.clobber(in.Writes)
 			}
 		case classMov:
-			f.mov(pc, in, s)
+			f.cpu.mov(pc, in, s)
 		case classAdd:
-			f.add(pc, in, s)
+			f.cpu.add(pc, in, s)
 		case classLea:
-			f.lea(pc, in, s)
+			f.cpu.lea(pc, in, s)
 		case classPush:
 			s.push(int32(in.OpSize), s.read(in))
 		case classPop:
-			f.pop(in, s)
+			f.cpu.pop(in, s)
 		case classRare:
-			f.rare(pc, in, s)
+			f.cpu.rare(pc, in, s)
 		// An exception leaves the call with its arguments still pushed, so the pad's state is that after the call.
 		case classCall:
-			if f.jumpsByCall(p, pc, in) {
+			if f.code.jumpsByCall(p, pc, in) {
 				s.push(8, Value{})
 				f.edge(p, in.Target(pc), s, basis, edgeJump, ph, soft)
 				return
 			}
-			never := f.callNever(pc, in)
-			f.call(pc, in, s)
+			never := f.code.callNever(pc, in)
+			f.cpu.call(pc, in, s)
 			if c := p.site(pc); c != nil && (ph == propagate || ph == handOver && !soft) {
 				f.pad(p, c, pc, pc+uint64(in.Len), s, basis, ph)
 			}
@@ -283,8 +278,8 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 		case classBranch:
 			s.clobber(in.Writes)
 			to, on := s, s
-			if !first && asksForChild(&f.ins[last], in) {
-				to, on = f.cloned(pc, in, s)
+			if !first && asksForChild(&f.code.ins[last], in) {
+				to, on = f.cpu.cloned(pc, in, s)
 			}
 			f.edge(p, in.Target(pc), to, basis, edgeJump, ph, soft)
 			if s = on; in.Op == x86.OpJCC && in.Cond == x86.CondNE {
@@ -292,13 +287,13 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 			}
 		case classXBegin:
 			f.edge(p, in.Target(pc), s, basis, edgeJump, ph, soft)
-			f.other(pc, in, s)
+			f.cpu.other(pc, in, s)
 		// exit, on another stack, as at the end of a thread.
 		case classSyscall:
-			if r := s.Regs[rsp]; (r.Kind != Base || r.Reg != 0) && f.exitsBySyscall(pc) {
+			if r := s.Regs[rsp]; (r.Kind != Base || r.Reg != 0) && f.code.exitsBySyscall(pc) {
 				return
 			}
-			f.other(pc, in, s)
+			f.cpu.other(pc, in, s)
 		case classJump, classRet:
 			f.leaveBlock(p, pc, in, s, basis, ph, soft)
 			return
@@ -329,7 +324,7 @@ func (f *flow) leaveBlock(p *part, pc uint64, in *x86.Inst, s *State, basis Basi
 		return
 	}
 	ret := in.Op == x86.OpRET
-	if ph == propagate && (ret || len(f.table[pc]) == 0) {
+	if ph == propagate && (ret || len(f.code.switches.table[pc]) == 0) {
 		p.leaves(s, ret)
 		p.returns = p.returns || ret && s.Regs[rsp] == baseAt(0, -8)
 	}
@@ -339,7 +334,7 @@ func (f *flow) leaveBlock(p *part, pc uint64, in *x86.Inst, s *State, basis Basi
 	if ret {
 		return
 	}
-	for _, t := range f.table[pc] {
+	for _, t := range f.code.switches.table[pc] {
 		f.edge(p, t, s, basis, edgeTable, ph, soft)
 	}
 }
@@ -360,9 +355,9 @@ func (f *flow) edge(p *part, t uint64, s *State, basis Basis, kind edge, ph phas
 	if ph == handOver && t-p.fn.Lo >= uint64(len(p.code)) {
 		p.onward = append(p.onward, t)
 	}
-	o := f.pos(t)
+	o := f.code.pos(t)
 	if o >= 0 {
-		if ph == propagate && f.lead[o] != 0 {
+		if ph == propagate && f.code.lead[o] != 0 {
 			f.flowTo(o, s, basis)
 		}
 		return
@@ -383,7 +378,7 @@ func (f *flow) deliver(to uint64, s *State, basis Basis, kind edge) {
 		return
 	}
 	if kind == edgeFall {
-		call, padded := f.endsInCall()
+		call, padded := f.code.endsInCall()
 		if !f.p.fns[g].Shared || call && (!padded || s.Regs[rsp] != baseAt(0, -8) &&
 			(f.p.isCalled(to) || f.p.img.pointed(to))) {
 			return
@@ -397,11 +392,11 @@ func (f *flow) deliver(to uint64, s *State, basis Basis, kind edge) {
 
 // equal handles cmp %r,%rsp; jne at pc: where the jump is not taken, rsp equals r.
 func (f *flow) equal(pc uint64, s *State) {
-	k, ok := f.prev(pc)
-	if !ok || f.ins[k].Op != x86.OpCMP || f.lead[f.pos(pc)] != 0 { // other code may come with other flags
+	k, ok := f.code.prev(pc)
+	if !ok || f.code.ins[k].Op != x86.OpCMP || f.code.lead[f.code.pos(pc)] != 0 { // other code may come with other flags
 		return
 	}
-	a, b := &f.ins[k].Args[0], &f.ins[k].Args[1]
+	a, b := &f.code.ins[k].Args[0], &f.code.ins[k].Args[1]
 	if !gpr64(a) || !gpr64(b) {
 		return
 	}
@@ -415,14 +410,14 @@ func (f *flow) equal(pc uint64, s *State) {
 
 // pad merges the state after a call into its landing pad. One in another group is handed over at once.
 func (f *flow) pad(p *part, c *Site, pc, next uint64, s *State, basis Basis, ph phase) {
-	o := f.pos(c.Pad)
+	o := f.code.pos(c.Pad)
 	if o >= 0 && ph != propagate {
 		return
 	}
 	f.pt = *s
 	t := &f.pt
 	if r := t.Regs[rsp]; r.Kind == Base {
-		n := f.argsAt(p, pc, next)
+		n := f.code.argsAt(p, pc, next)
 		// GCC gives the size only at calls that may throw, but a call site may hold other calls too.
 		if n > 0 && !t.savedBelow(r.Reg, r.Off+n) {
 			t.move(n)

@@ -33,8 +33,8 @@ const (
 //	lea table(%rip),%b; movslq (%b,%i,4),%t; add %b,%t; jmp *%t
 //	lea table(%rip),%b; movslq (%b,%i,4),%t; lea label(%rip),%l; add %l,%t; jmp *%t
 //	jmp *table(,%i,8)     jmp *(%b,%i,8)     mov table(,%i,8),%t; jmp *%t
-func (f *flow) tableForm(k int32) tableForm {
-	pc, in := f.pcs[k], &f.ins[k]
+func (l *listing) tableForm(k int32) tableForm {
+	pc, in := l.pcs[k], &l.ins[k]
 	t := tableForm{base: -1, add1: -1, add2: -1, plusReg: -1, bound: -1}
 	switch a := &in.Args[0]; a.Kind {
 	case x86.KGPR:
@@ -51,7 +51,7 @@ func (f *flow) tableForm(k int32) tableForm {
 			t.base = int(m.Base)
 		}
 	}
-	f.backward(pc, &t)
+	l.backward(pc, &t)
 	switch {
 	case t.addr == 0 && t.base < 0: // the word is read in a separate instruction, as at -O0
 		t.addr = t.plus
@@ -73,6 +73,7 @@ type tables struct {
 	table  map[uint64][]uint64 // targets, by the jump's address
 	data   []span              // of the group's code, the bytes of tables that were read
 	byAddr map[tableAddr][]uint64
+	found  []uint64 // scratch of readTable
 }
 
 func (t *tables) begin() {
@@ -104,47 +105,45 @@ type tableAddr struct {
 // whole group if the part puts none; if the register is set in another way, such as from the stack, to those of every
 // table. Without these targets, the code there would count as reached from other places only. resolveHeld reports
 // whether a jump got new targets.
-func (f *flow) resolveHeld() (found bool) {
-	if len(f.held) == 0 || f.heldAt == len(f.ins) {
+func (l *listing) resolveHeld() (found bool) {
+	if len(l.switches.held) == 0 || l.switches.heldAt == len(l.ins) {
 		return false
 	}
-	f.heldAt = len(f.ins)
-	for _, h := range f.held {
-		pc := f.pcs[h.jump]
-		ts := f.heldTargets(h)
-		if len(ts) <= len(f.table[pc]) {
+	l.switches.heldAt = len(l.ins)
+	for _, h := range l.switches.held {
+		pc := l.pcs[h.jump]
+		ts := l.heldTargets(h)
+		if len(ts) <= len(l.switches.table[pc]) {
 			continue
 		}
 		found = true
-		f.setTable(h.jump, ts)
-		if o := f.leaderOf(pc); o >= 0 { // it may have been interpreted already
-			f.enqueue(uint32(o))
-		}
+		l.setTable(h.jump, ts)
+		l.split = append(l.split, pc) // it may have been interpreted already
 	}
 	return found
 }
 
-func (f *flow) heldTargets(h held) (out []uint64) {
-	out = append(out, f.table[f.pcs[h.jump]]...)
-	part := f.partOf(f.pcs[h.jump]).i
-	addrs := ofPart(f.leas[h.base], part)
-	for _, l := range addrs {
-		out = append(out, f.byAddr[l]...)
+func (l *listing) heldTargets(h held) (out []uint64) {
+	out = append(out, l.switches.table[l.pcs[h.jump]]...)
+	part := l.partOf(l.pcs[h.jump]).i
+	addrs := ofPart(l.switches.leas[h.base], part)
+	for _, a := range addrs {
+		out = append(out, l.switches.byAddr[a]...)
 	}
 	if len(out) == 0 {
 		switch len(addrs) {
 		case 0:
-			for _, l := range ofPart(slices.SortedFunc(maps.Keys(f.byAddr), tableAddr.compare), part) {
-				out = append(out, f.byAddr[l]...)
+			for _, a := range ofPart(slices.SortedFunc(maps.Keys(l.switches.byAddr), tableAddr.compare), part) {
+				out = append(out, l.switches.byAddr[a]...)
 			}
 		case 1:
-			t := f.tableForm(h.jump)
+			t := l.tableForm(h.jump)
 			t.addr = addrs[0].addr
 			if t.plus == 0 {
 				t.plus = t.addr
 			}
-			if out = f.readTable(&t); out != nil {
-				f.byAddr[addrs[0]] = out
+			if out = l.readTable(&t); out != nil {
+				l.switches.byAddr[addrs[0]] = out
 			}
 		}
 	}
@@ -172,27 +171,27 @@ func (l tableAddr) compare(o tableAddr) int {
 
 // backward looks through the instructions before the jump, along fall-through and, if there is none, a jump that leads
 // here.
-func (f *flow) backward(pc uint64, t *tableForm) {
+func (l *listing) backward(pc uint64, t *tableForm) {
 	cur := pc
 	for range maxBackward {
-		if t.addr == 0 && t.base >= 0 && f.lead[f.pos(cur)] != 0 {
+		if t.addr == 0 && t.base >= 0 && l.lead[l.pos(cur)] != 0 {
 			t.far = true
 		}
-		i, ok := f.prev(cur)
+		i, ok := l.prev(cur)
 		if ok {
-			q := &f.ins[i]
+			q := &l.ins[i]
 			if q.Op == x86.OpJMP || ends(q.Op) {
 				ok = false
 			}
 		}
 		if !ok {
-			if cur, ok = f.jumpTo(cur, t); !ok {
+			if cur, ok = l.jumpTo(cur, t); !ok {
 				return
 			}
 			continue
 		}
-		cur = f.pcs[i]
-		f.look(cur, &f.ins[i], t)
+		cur = l.pcs[i]
+		l.look(cur, &l.ins[i], t)
 		if t.bound >= 0 && (t.plus != 0 && (t.addr != 0 || t.base < 0) || t.abs && t.addr != 0) {
 			return
 		}
@@ -200,27 +199,27 @@ func (f *flow) backward(pc uint64, t *tableForm) {
 }
 
 // jumpTo finds a direct jump to pc and looks for a bound before it.
-func (f *flow) jumpTo(pc uint64, t *tableForm) (uint64, bool) {
-	for k := range f.ins {
-		q := &f.ins[k]
-		if q.Op != x86.OpJMP && q.Op != x86.OpJCC || q.Args[0].Kind != x86.KRel || q.Target(f.pcs[k]) != pc {
+func (l *listing) jumpTo(pc uint64, t *tableForm) (uint64, bool) {
+	for k := range l.ins {
+		q := &l.ins[k]
+		if q.Op != x86.OpJMP && q.Op != x86.OpJCC || q.Args[0].Kind != x86.KRel || q.Target(l.pcs[k]) != pc {
 			continue
 		}
 		if q.Op == x86.OpJCC && t.bound < 0 && (q.Cond == x86.CondBE || q.Cond == x86.CondB) {
-			f.compare(f.pcs[k], q.Cond^1, t)
+			l.compare(l.pcs[k], q.Cond^1, t)
 		}
-		return f.pcs[k], true
+		return l.pcs[k], true
 	}
 	return 0, false
 }
 
 // compare takes the bound from a comparison before pc; condition c leads away from the table.
-func (f *flow) compare(pc uint64, c x86.Cond, t *tableForm) {
-	p, ok := f.prev(pc)
+func (l *listing) compare(pc uint64, c x86.Cond, t *tableForm) {
+	p, ok := l.prev(pc)
 	if !ok {
 		return
 	}
-	q := &f.ins[p]
+	q := &l.ins[p]
 	if q.Op != x86.OpCMP || q.Args[1].Kind != x86.KImm {
 		return
 	}
@@ -236,7 +235,7 @@ func (f *flow) compare(pc uint64, c x86.Cond, t *tableForm) {
 	}
 }
 
-func (f *flow) look(pc uint64, q *x86.Inst, t *tableForm) {
+func (l *listing) look(pc uint64, q *x86.Inst, t *tableForm) {
 	a, b := &q.Args[0], &q.Args[1]
 	reg := func(o *x86.Arg) int {
 		if o.Kind == x86.KGPR {
@@ -281,15 +280,15 @@ func (f *flow) look(pc uint64, q *x86.Inst, t *tableForm) {
 		}
 	case x86.OpJCC:
 		if t.bound < 0 && (q.Cond == x86.CondA || q.Cond == x86.CondAE) {
-			f.compare(pc, q.Cond, t)
+			l.compare(pc, q.Cond, t)
 		}
 	}
 }
 
 // readTable reads targets up to the bound. It stops at the next address that some lea takes if there is no bound or a
 // table begins there, at a target inside an instruction and at one outside the function.
-func (f *flow) readTable(t *tableForm) []uint64 {
-	out := f.targets[:0]
+func (l *listing) readTable(t *tableForm) []uint64 {
+	out := l.switches.found[:0]
 	limit := int64(maxTable)
 	if t.bound >= 0 && t.bound < maxBound {
 		limit = t.bound + 1
@@ -302,42 +301,42 @@ func (f *flow) readTable(t *tableForm) []uint64 {
 		at := t.addr + k*size
 		var to uint64
 		if t.abs {
-			v, ok := f.p.img.word(at)
+			v, ok := l.p.img.word(at)
 			if !ok {
 				break
 			}
 			to = v
 		} else {
-			v, ok := f.p.img.half(at)
+			v, ok := l.p.img.half(at)
 			if !ok {
 				break
 			}
 			to = t.plus + uint64(int64(v))
 		}
 		// A bound may be the one for what the index is made from.
-		if k > 0 && f.p.lea.has(at) && (t.bound < 0 || !t.abs && f.p.boundary.has(at+to-t.plus)) {
+		if k > 0 && l.p.lea.has(at) && (t.bound < 0 || !t.abs && l.p.boundary.has(at+to-t.plus)) {
 			break
 		}
-		if f.inside(to) {
-			if !f.p.boundary.has(to) {
+		if l.inside(to) {
+			if !l.p.boundary.has(to) {
 				break
 			}
 			out = append(out, to)
 			continue
 		}
 		// a cold part
-		if g := f.p.find(to); t.bound >= 0 && g >= 0 && f.p.boundary.has(to) && !f.p.referred(f.p.fns[g].Lo) {
+		if g := l.p.find(to); t.bound >= 0 && g >= 0 && l.p.boundary.has(to) && !l.p.referred(l.p.fns[g].Lo) {
 			out = append(out, to)
 			continue
 		}
 		break
 	}
-	f.targets = out
+	l.switches.found = out
 	if len(out) == 0 {
 		return nil
 	}
-	if f.inside(t.addr) {
-		f.data = append(f.data, span{t.addr, t.addr + uint64(len(out))*size})
+	if l.inside(t.addr) {
+		l.switches.data = append(l.switches.data, span{t.addr, t.addr + uint64(len(out))*size})
 	}
 	return slices.Clone(out)
 }

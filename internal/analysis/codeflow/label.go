@@ -21,13 +21,13 @@ const slotValue = 32
 // walk follows the code from a label to its returns. States are relative to the label: base 0 is rsp at the label, and
 // the entry value of a register is its value there.
 type walk struct {
-	f        *flow
-	isolated bool // ignore what is known of the code that the walk runs into
-	depth    int  // number of calls followed to get here
-	code     map[uint64]*step
-	todo     []uint64
-	steps    int
-	failed   bool
+	cpu    machine
+	known  *joins // what is known of code that the walk runs into; nil: to be ignored
+	depth  int    // number of calls followed to get here
+	code   map[uint64]*step
+	todo   []uint64
+	steps  int
+	failed bool
 
 	frame       int32 // distance from rsp at the label up to the return address; -1: no return seen yet
 	proven      bool  // a path returns on which all calls are known to come back
@@ -57,9 +57,10 @@ func (f *flow) label(pc uint64, isolated bool) (State, bool) {
 	if f.labels > labelWork {
 		return State{}, false
 	}
-	bases := len(f.bases)
-	defer func() { f.bases = f.bases[:bases] }()
-	w := walk{f: f, isolated: isolated, ret: -1}
+	w := walk{cpu: machine{code: &f.code}, known: &f.joins, ret: -1}
+	if isolated {
+		w.known = nil
+	}
 	w.run(pc)
 	w.again(pc)
 	f.labels += w.steps
@@ -85,8 +86,7 @@ func (p *Program) comesBack(pc uint64, depth int) bool {
 	if back, ok := p.returns.Load(at); ok {
 		return back.(bool)
 	}
-	f := &flow{p: p, listing: listing{parts: []part{{fn: &Function{}}}}}
-	w := walk{f: f, isolated: true, depth: depth + 1, ret: -1}
+	w := walk{cpu: machine{code: &listing{p: p, parts: []part{{fn: &Function{}}}}}, depth: depth + 1, ret: -1}
 	w.run(pc)
 	w.again(pc)
 	back := w.shown() && w.frame == 0 && !w.open
@@ -160,7 +160,7 @@ func (w *walk) to(pc uint64, s *State, sure bool) {
 	switch {
 	case at == nil:
 		at = &step{s: *s, proven: sure}
-		if len(w.code) >= labelCode || w.f.p.img.Foreign(pc) || x86.Decode(w.f.p.img.Code(pc), &at.in) != nil {
+		if len(w.code) >= labelCode || w.cpu.code.p.img.Foreign(pc) || x86.Decode(w.cpu.code.p.img.Code(pc), &at.in) != nil {
 			w.failed = true
 			return
 		}
@@ -205,11 +205,11 @@ func (w *walk) step(pc uint64, at *step) {
 		w.to(next, &s, sure)
 		return
 	case x86.OpCALL:
-		if w.f.callNever(pc, in) {
+		if w.cpu.code.callNever(pc, in) {
 			w.open = true
 			return
 		}
-		if in.Args[0].Kind != x86.KRel || !w.f.p.comesBack(in.Target(pc), w.depth) {
+		if in.Args[0].Kind != x86.KRel || !w.cpu.code.p.comesBack(in.Target(pc), w.depth) {
 			sure, w.open = false, true
 		}
 	case x86.OpSYSCALL, x86.OpSYSENTER, x86.OpINT, x86.OpVMCALL:
@@ -225,24 +225,27 @@ func (w *walk) step(pc uint64, at *step) {
 		return
 	}
 	if in.Op == x86.OpCALL || in.Op == x86.OpNOP {
-		if g := w.f.p.find(next); g >= 0 && w.f.p.fns[g].Lo == next {
+		if g := w.cpu.code.p.find(next); g >= 0 && w.cpu.code.p.fns[g].Lo == next {
 			w.open = true // a function begins after the call, so the call may not come back
 			return
 		}
 	}
 	w.notes(in, &s)
-	w.f.exec(pc, in, &s)
+	w.cpu.exec(pc, in, &s)
 	w.to(next, &s, sure)
 }
 
 // meets notes which frame the known state at pc implies, if other code leads there.
 func (w *walk) meets(pc uint64, s *State) {
-	f := w.f
-	o := f.pos(pc)
-	if w.isolated || o < 0 || f.lead[o] <= 0 || f.basis[f.lead[o]-1] != FromEntry {
+	if w.known == nil {
 		return
 	}
-	here, known := s.Regs[rsp], f.states[f.lead[o]-1].Regs[rsp]
+	l := w.cpu.code
+	o := l.pos(pc)
+	if o < 0 || l.lead[o] <= 0 || w.known.basis[l.lead[o]-1] != FromEntry {
+		return
+	}
+	here, known := s.Regs[rsp], w.known.states[l.lead[o]-1].Regs[rsp]
 	if here.Kind == Base && here.Reg == 0 && known.Kind == Base && known.Reg == 0 {
 		w.otherFrames = append(w.otherFrames, here.Off-known.Off-8)
 	}

@@ -1,20 +1,29 @@
 package codeflow
 
-import "github.com/ehasm/ehasm/internal/analysis/x86"
+import (
+	"slices"
+
+	"github.com/ehasm/ehasm/internal/analysis/x86"
+)
 
 // listing holds the code of a group of functions, as far as it was decoded. Offsets number the bytes of all parts.
 type listing struct {
-	parts []part // ascending
-	cur   int    // index of the part looked up last
+	p     *Program
+	rows  Beginner // may be nil
+	parts []part   // ascending
+	cur   int      // index of the part looked up last
 
 	ins    []x86.Inst
 	pcs    []uint64 // of ins
 	instAt []int32  // by offset: 1 + index in ins; 0: no instruction begins there
-	// by offset: 1 + index in states; -1: a leader (first instruction of a block) without state; 0: no leader
+	// by offset: 1 + index in joins.states; -1: a leader (first instruction of a block) without state; 0: no leader
 	lead  []int32
 	todo  []uint64 // addresses to decode
-	split []uint64 // leaders that discover found inside blocks decoded earlier
+	split []uint64 // leaders that discover found inside blocks decoded earlier, and jumps that got new targets
 	large bool     // the group has more than maxCode bytes and is not interpreted
+
+	switches tables          // where its indirect jumps lead
+	never    map[uint64]bool // calls taken not to return, since the code after them contradicts the state there
 }
 
 // part is a function of the group being interpreted.
@@ -55,12 +64,13 @@ func (p *part) site(pc uint64) *Site {
 }
 
 // begin prepares l for the functions of a group.
-func (l *listing) begin(p *Program, members []int) {
+func (l *listing) begin(members []int) {
+	l.switches.begin()
 	l.parts, l.cur = l.parts[:0], 0
 	n := 0
 	for _, i := range members {
-		fn := &p.fns[i]
-		code := p.img.Code(fn.Lo)
+		fn := &l.p.fns[i]
+		code := l.p.img.Code(fn.Lo)
 		if uint64(len(code)) > fn.Hi-fn.Lo {
 			code = code[:fn.Hi-fn.Lo]
 		}
@@ -152,4 +162,51 @@ func (l *listing) before(p *part, pc uint64) (int32, bool) {
 		}
 	}
 	return 0, false
+}
+
+// stops reports whether control does not go on to the instruction after in, at pc.
+func (l *listing) stops(pc uint64, in *x86.Inst) bool {
+	return in.Op == x86.OpJMP || ends(in.Op) || in.Op == x86.OpCALL && l.callNever(pc, in)
+}
+
+// splits reports whether pc lies inside a reached instruction, other than at its first byte.
+func (l *listing) splits(pc uint64) bool {
+	p := l.partOf(pc)
+	if p == nil || l.instAt[l.pos(pc)] > 0 {
+		return false
+	}
+	o := l.pos(pc)
+	for d := 1; d < 15 && o-d >= p.off; d++ {
+		if k := l.instAt[o-d]; k > 0 {
+			return int(l.ins[k-1].Len) > d
+		}
+	}
+	return false
+}
+
+// leaderOf returns the offset of the leader whose block holds the reached instruction at pc: the last one with a state
+// at or before pc in the same part; -1 if there is none.
+func (l *listing) leaderOf(pc uint64) int {
+	p := l.partOf(pc)
+	for o := l.pos(pc); o >= p.off; o-- {
+		if l.lead[o] > 0 {
+			return o
+		}
+	}
+	return -1
+}
+
+// ends reports whether a part of the group ends at t: another function begins there.
+func (l *listing) ends(t uint64) bool {
+	return slices.ContainsFunc(l.parts, func(p part) bool { return p.fn.Hi == t })
+}
+
+// jumpsTo reports whether a part of the group jumps to pc from elsewhere.
+func (l *listing) jumpsTo(pc uint64) bool {
+	for k := range l.parts {
+		if _, found := slices.BinarySearch(l.p.sum[l.parts[k].i].outs, pc); found {
+			return true
+		}
+	}
+	return false
 }

@@ -22,12 +22,12 @@ type pathJump struct {
 // functions enter, or where nothing leads to.
 func (r *Result) Paths() *Paths {
 	t := &Paths{last: map[uint64]int32{}}
-	t.from(r.f, r.f.parts[0].fn.Lo)
-	for k := range r.f.parts {
-		q := &r.f.parts[k]
+	t.from(&r.f.code, r.f.code.parts[0].fn.Lo)
+	for k := range r.f.code.parts {
+		q := &r.f.code.parts[k]
 		for _, begin := range [][]uint64{r.f.p.extOf[q.i], q.begun, {q.fn.Lo}} {
 			for _, pc := range begin {
-				t.from(r.f, pc)
+				t.from(&r.f.code, pc)
 			}
 		}
 	}
@@ -35,34 +35,34 @@ func (r *Result) Paths() *Paths {
 }
 
 // from adds the instructions to which control comes from pc.
-func (t *Paths) from(f *flow, pc uint64) {
+func (t *Paths) from(l *listing, pc uint64) {
 	next := len(t.jumps)
 	t.jumps = append(t.jumps, pathJump{Jump{0, pc}, -1})
 	for ; next < len(t.jumps); next++ {
-		t.straight(f, int32(next))
+		t.straight(l, int32(next))
 	}
 }
 
 // straight goes on from the jump with index j to where control can't go on to the next instruction.
-func (t *Paths) straight(f *flow, j int32) {
+func (t *Paths) straight(l *listing, j int32) {
 	for pc := t.jumps[j].To; ; {
-		k := f.inst(pc)
+		k := l.inst(pc)
 		if _, seen := t.last[pc]; seen || k < 0 {
 			return
 		}
 		t.last[pc] = j
-		in := &f.ins[k]
+		in := &l.ins[k]
 		to := func(target uint64) { t.jumps = append(t.jumps, pathJump{Jump{pc, target}, j}) }
-		for _, target := range f.table[pc] {
+		for _, target := range l.switches.table[pc] {
 			to(target)
 		}
 		if in.Args[0].Kind == x86.KRel && in.Op != x86.OpCALL {
 			to(in.Target(pc))
 		}
-		if s := f.partOf(pc).site(pc); s != nil && in.Op == x86.OpCALL {
+		if s := l.partOf(pc).site(pc); s != nil && in.Op == x86.OpCALL {
 			to(s.Pad)
 		}
-		if f.stops(pc, in) {
+		if l.stops(pc, in) {
 			return
 		}
 		pc += uint64(in.Len)

@@ -145,11 +145,11 @@ func (p *Program) each(list []int, do func(f *flow, i int)) {
 	const step = 16
 	for w := range min(p.opt.Workers, n/step+1) {
 		if w == len(p.flows) {
-			f := &flow{p: p}
+			var rows Beginner
 			if p.opt.Begin != nil {
-				f.beginner = p.opt.Begin()
+				rows = p.opt.Begin()
 			}
-			p.flows = append(p.flows, f)
+			p.flows = append(p.flows, newFlow(p, rows))
 		}
 		f := p.flows[w]
 		wg.Go(func() {

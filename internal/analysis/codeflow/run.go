@@ -10,36 +10,36 @@ import (
 // Result is an interpreted function. It is valid only during Run's callback.
 type Result struct {
 	f *flow
-	k int // index in f.parts
+	k int // index in f.code.parts
 	// left says that the states at the function's exits went to other groups. The first Each takes them there, so that
 	// one pass does both.
 	left bool
 }
 
 // Beginner returns the worker's own Beginner, which Options.Begin made.
-func (r *Result) Beginner() Beginner { return r.f.beginner }
+func (r *Result) Beginner() Beginner { return r.f.rows }
 
 // Func returns the function.
-func (r *Result) Func() *Function { return r.f.parts[r.k].fn }
+func (r *Result) Func() *Function { return r.f.code.parts[r.k].fn }
 
 // Each calls visit for the reached instructions in address order, each with the state before it. The state is valid
 // until visit returns, which must not change it. A second call shows the same.
 func (r *Result) Each(visit Visit) {
 	if r.left {
-		r.f.blocks(&r.f.parts[r.k], observe, visit)
+		r.f.blocks(&r.f.code.parts[r.k], observe, visit)
 		return
 	}
 	r.left = true
-	r.f.blocks(&r.f.parts[r.k], handOver, visit)
+	r.f.blocks(&r.f.code.parts[r.k], handOver, visit)
 }
 
 // blocks goes through the part's reached blocks in address order.
 func (f *flow) blocks(p *part, ph phase, visit Visit) {
-	lead := f.lead[p.off : p.off+len(p.code)]
+	lead := f.code.lead[p.off : p.off+len(p.code)]
 	for o, l := range lead {
 		if l > 0 {
-			f.s = f.states[l-1]
-			basis := f.basis[l-1]
+			f.s = f.joins.states[l-1]
+			basis := f.joins.basis[l-1]
 			if f.guess {
 				basis = Guessed
 			}
@@ -50,38 +50,38 @@ func (f *flow) blocks(p *part, ph phase, visit Visit) {
 
 // TooLarge reports whether the function, with those that its jumps lead to, has more code than is interpreted (4 MB):
 // none of its instructions counts as reached.
-func (r *Result) TooLarge() bool { return r.f.large }
+func (r *Result) TooLarge() bool { return r.f.code.large }
 
 // Leads reports whether paths meet or begin at pc, so that the state there may differ from the one after the previous
 // instruction.
 func (r *Result) Leads(pc uint64) bool {
-	p := &r.f.parts[r.k]
-	return pc-p.fn.Lo >= uint64(len(p.code)) || r.f.lead[int(pc-p.fn.Lo)+p.off] != 0
+	p := &r.f.code.parts[r.k]
+	return pc-p.fn.Lo >= uint64(len(p.code)) || r.f.code.lead[int(pc-p.fn.Lo)+p.off] != 0
 }
 
 // Switches reports whether the instruction at pc jumps by a table that was found.
-func (r *Result) Switches(pc uint64) bool { return len(r.f.table[pc]) > 0 }
+func (r *Result) Switches(pc uint64) bool { return len(r.f.code.switches.table[pc]) > 0 }
 
 // Begun reports whether the state at pc was inferred, since nothing leads there.
 func (r *Result) Begun(pc uint64) bool {
-	_, found := slices.BinarySearch(r.f.parts[r.k].begun, pc)
+	_, found := slices.BinarySearch(r.f.code.parts[r.k].begun, pc)
 	return found
 }
 
 // Gaps reports whether code of the function, other than padding, may have been left unreached.
-func (r *Result) Gaps() bool { return r.f.parts[r.k].gap }
+func (r *Result) Gaps() bool { return r.f.code.parts[r.k].gap }
 
 // reached reports whether an instruction that was reached begins at pc.
 func (r *Result) reached(pc uint64) bool { return r.Inst(pc) != nil }
 
 // Inst returns the reached instruction at pc, or nil if there is none. It is valid as long as the Result.
 func (r *Result) Inst(pc uint64) *x86.Inst {
-	p := &r.f.parts[r.k]
+	p := &r.f.code.parts[r.k]
 	if pc-p.fn.Lo >= uint64(len(p.code)) {
 		return nil
 	}
-	if k := r.f.instAt[int(pc-p.fn.Lo)+p.off]; k > 0 {
-		return &r.f.ins[k-1]
+	if k := r.f.code.instAt[int(pc-p.fn.Lo)+p.off]; k > 0 {
+		return &r.f.code.ins[k-1]
 	}
 	return nil
 }
@@ -111,8 +111,8 @@ func (p *Program) Run(each func(i int, r *Result)) {
 	onward := make([][]uint64, len(p.fns))
 	do := func(f *flow, g int) {
 		f.process(g)
-		for k := range f.parts {
-			q, r := &f.parts[k], Result{f: f, k: k}
+		for k := range f.code.parts {
+			q, r := &f.code.parts[k], Result{f: f, k: k}
 			if each != nil {
 				each(q.i, &r)
 			}
@@ -155,10 +155,10 @@ func (p *Program) Run(each func(i int, r *Result)) {
 // of Options.Begin's Beginner. It does not change the Program and may be called concurrently, each time with a
 // different Beginner.
 func (p *Program) Again(i int, b Beginner, each func(r *Result)) {
-	f := &flow{p: p, beginner: b}
+	f := newFlow(p, b)
 	f.process(int(p.group[i]))
-	for k := range f.parts {
-		if f.parts[k].i == i {
+	for k := range f.code.parts {
+		if f.code.parts[k].i == i {
 			each(&Result{f: f, k: k, left: true})
 		}
 	}
@@ -212,11 +212,11 @@ type deliveryKey struct {
 
 // keep returns copies of the deliveries that may matter, those with one key joined.
 func (f *flow) keep() []delivery {
-	var out []delivery
-	if f.kept == nil {
-		f.kept = map[deliveryKey]int{}
+	if len(f.out) == 0 {
+		return nil
 	}
-	clear(f.kept)
+	var out []delivery
+	kept := map[deliveryKey]int{} // index in out
 	for k := range f.out {
 		d := &f.out[k]
 		if f.guess {
@@ -228,7 +228,7 @@ func (f *flow) keep() []delivery {
 		// The numbers of bases mean nothing outside this group.
 		d.s.dropForeign()
 		k := deliveryKey{d.to, d.kind, d.s.IsInitial()}
-		if j, ok := f.kept[k]; ok {
+		if j, ok := kept[k]; ok {
 			e := &out[j]
 			if d.kind == edgePad {
 				padMeet(&e.s, &d.s)
@@ -237,7 +237,7 @@ func (f *flow) keep() []delivery {
 			e.basis = max(e.basis, d.basis)
 			continue
 		}
-		f.kept[k] = len(out)
+		kept[k] = len(out)
 		out = append(out, *d)
 	}
 	return out
@@ -245,30 +245,30 @@ func (f *flow) keep() []delivery {
 
 // endsInCall reports whether the group's last instruction, apart from padding, is a call that may not return: one that
 // padding follows, or whose callee is not known to come back. padded says that padding follows.
-func (f *flow) endsInCall() (call, padded bool) {
-	p := &f.parts[len(f.parts)-1]
+func (l *listing) endsInCall() (call, padded bool) {
+	p := &l.parts[len(l.parts)-1]
 	end := p.end()
-	k, ok := f.before(p, end)
-	for ok && f.ins[k].Op == x86.OpNOP {
-		end, padded = f.pcs[k], true
-		k, ok = f.before(p, end)
+	k, ok := l.before(p, end)
+	for ok && l.ins[k].Op == x86.OpNOP {
+		end, padded = l.pcs[k], true
+		k, ok = l.before(p, end)
 	}
-	if !ok || p.end() != p.fn.Hi || f.ins[k].Op != x86.OpCALL {
+	if !ok || p.end() != p.fn.Hi || l.ins[k].Op != x86.OpCALL {
 		return false, padded
 	}
-	in := &f.ins[k]
-	return padded || in.Args[0].Kind != x86.KRel || !f.p.comesBack(in.Target(f.pcs[k]), 0), padded
+	in := &l.ins[k]
+	return padded || in.Args[0].Kind != x86.KRel || !l.p.comesBack(in.Target(l.pcs[k]), 0), padded
 }
 
 // plausible reports whether a jump-table entry that leads out of its function can be real. A table without a certain
 // bound may have been read past its end, into the next one. plausible compares the state with the row at the target;
 // without rows it accepts it as Guessed.
 func (f *flow) plausible(d *delivery) bool {
-	if f.beginner == nil {
+	if f.rows == nil {
 		d.basis = Guessed
 		return true
 	}
-	b, ok := f.beginner.Begin(d.to)
+	b, ok := f.rows.Begin(d.to)
 	if !ok {
 		return false
 	}

@@ -12,14 +12,14 @@ const (
 
 // syscallNumber returns the number of the system call at pc, if the code before it sets rax to a constant; otherwise
 // -1.
-func (f *flow) syscallNumber(pc uint64) int64 {
+func (l *listing) syscallNumber(pc uint64) int64 {
 	const far = 16
 	for range far {
-		k, ok := f.prev(pc)
-		if !ok || f.lead[f.pos(pc)] != 0 {
+		k, ok := l.prev(pc)
+		if !ok || l.lead[l.pos(pc)] != 0 {
 			break // other code may come here
 		}
-		in := &f.ins[k]
+		in := &l.ins[k]
 		if in.Op == x86.OpCALL || in.Op == x86.OpJMP || in.Op == x86.OpSYSCALL {
 			break
 		}
@@ -29,14 +29,14 @@ func (f *flow) syscallNumber(pc uint64) int64 {
 			}
 			break
 		}
-		pc = f.pcs[k]
+		pc = l.pcs[k]
 	}
 	return -1
 }
 
 // exitsBySyscall reports whether the system call at pc ends the thread or the process.
-func (f *flow) exitsBySyscall(pc uint64) bool {
-	n := f.syscallNumber(pc)
+func (l *listing) exitsBySyscall(pc uint64) bool {
+	n := l.syscallNumber(pc)
 	return n == sysExit || n == sysExitGroup
 }
 
@@ -49,19 +49,19 @@ func asksForChild(test, jump *x86.Inst) bool {
 
 // cloned returns the states at the target of the conditional jump at pc and behind it. They differ if the jump asks
 // which of two threads a clone has left: the child, where the result is 0, is on a new stack without a caller.
-func (f *flow) cloned(pc uint64, in *x86.Inst, s *State) (target, next *State) {
-	k, ok := f.prev(pc)
-	if !ok || f.lead[f.pos(f.pcs[k])] != 0 {
+func (m *machine) cloned(pc uint64, in *x86.Inst, s *State) (target, next *State) {
+	k, ok := m.code.prev(pc)
+	if !ok || m.code.lead[m.code.pos(m.code.pcs[k])] != 0 {
 		return s, s
 	}
-	if k, ok = f.prev(f.pcs[k]); !ok || f.ins[k].Op != x86.OpSYSCALL {
+	if k, ok = m.code.prev(m.code.pcs[k]); !ok || m.code.ins[k].Op != x86.OpSYSCALL {
 		return s, s
 	}
-	if n := f.syscallNumber(f.pcs[k]); n != sysClone && n != sysClone3 {
+	if n := m.code.syscallNumber(m.code.pcs[k]); n != sysClone && n != sysClone3 {
 		return s, s
 	}
 	child := &State{}
-	f.base(pc, child)
+	m.base(pc, child)
 	if in.Cond == x86.CondE {
 		return child, s
 	}
