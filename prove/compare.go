@@ -66,7 +66,7 @@ func (t *terms) eq(a, b term) term {
 	if t.nodes[a].op == tAdd || t.nodes[b].op == tAdd {
 		// a - b as one sum: a == b exactly if it is 0.
 		var s sum
-		if t.addTo(&s, a, 1) && t.addTo(&s, b, ^uint64(0)) {
+		if s.add(t, a, 1) && s.add(t, b, ^uint64(0)) {
 			parts, at := 0, 0
 			for i := range s.n {
 				if s.part[i].k != 0 {

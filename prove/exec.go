@@ -134,7 +134,7 @@ func (x *exec) step(s *state) (more []*state, end *ending, err error) {
 
 // branch takes a conditional jump: to both places, if the path does not decide it.
 func (x *exec) branch(s *state, i *inst, next uint64) (more []*state, err error) {
-	l, ok := x.condition(s.fl, i.cc)
+	l, ok := s.fl.condition(x.t, i.cc)
 	if !ok {
 		return nil, fmt.Errorf("a jump on a condition that is not known")
 	}
@@ -245,7 +245,7 @@ func (x *exec) checkOwnRow(s *state) error {
 		// A register is at its saved place, or still in the machine's register.
 		if at := row.saved[r]; at != 0 {
 			var found bool
-			if v, found, _ = x.readCell(s.stack, cfa+at, 8); !found {
+			if v, found, _ = s.stack.read(x.t, cfa+at, 8); !found {
 				v = noTerm
 			}
 		}

@@ -208,7 +208,7 @@ func (x *exprProof) next(stop uint64) (ev exprEvent, cond lit, other *state, err
 			return ev, more[1].conds[before], more[1], nil
 		// A decided jump has one state; flags and condition before the step tell which way.
 		case i.op == iJcc:
-			l, _ := p.x.condition(fl, i.cc)
+			l, _ := fl.condition(p.x.t, i.cc)
 			truth, _ := p.x.decide(s, l.t)
 			if truth == l.neg { // not taken
 				return exprKnown, lit{l.t, !l.neg}, nil, nil
@@ -223,7 +223,7 @@ func (x *exprProof) next(stop uint64) (ev exprEvent, cond lit, other *state, err
 // the state of the jump where the condition holds, or nil if it is known not to; where
 // it is known to, that is the only state, and the operations that follow are skipped.
 func (x *exprProof) fork(c term, neg bool) (holds *state, err error) {
-	l := x.p.x.literal(c, neg)
+	l := literal(x.p.x.t, c, neg)
 	// Three cases must agree: known to hold, known not to hold, open.
 	truth, known := x.p.x.decide(x.s, l.t)
 	ev, got, other, err := x.next(0)
@@ -256,7 +256,7 @@ func (x *exprProof) failing(s *state, status abi.Status) error {
 	for i := range ends {
 		e := &ends[i]
 		// The carry tells the caller that there is no value; rdx says why.
-		carry, ok := p.x.condition(e.fl, 2)
+		carry, ok := e.fl.condition(p.x.t, 2)
 		if e.kind != endRet || !ok || carry != (lit{p.t.con(1), false}) {
 			return fmt.Errorf("%#x: an expression without a value has one", e.pc)
 		}
@@ -277,7 +277,7 @@ func (x *exprProof) finish() error {
 	if err != nil {
 		return err
 	}
-	carry, ok := x.p.x.condition(x.s.fl, 2)
+	carry, ok := x.s.fl.condition(x.p.x.t, 2)
 	if ev != exprReturn || !ok || carry != (lit{x.p.t.con(0), false}) {
 		return fmt.Errorf("%#x: not a return with a value", x.s.pc)
 	}
@@ -476,15 +476,15 @@ func (x *exprProof) binary(code dwarfcfa.ExprCode, a, b term) (term, error) {
 		return t.eq(a, b), nil
 	case dwarfcfa.OpNe:
 		// The negated comparisons are literals, made terms of 0 and 1.
-		return p.x.asTerm(p.x.literal(t.eq(a, b), true)), nil
+		return literal(p.x.t, t.eq(a, b), true).term(p.x.t), nil
 	case dwarfcfa.OpLt:
 		return t.slt(a, b), nil
 	case dwarfcfa.OpGe:
-		return p.x.asTerm(p.x.literal(t.slt(a, b), true)), nil
+		return literal(p.x.t, t.slt(a, b), true).term(p.x.t), nil
 	case dwarfcfa.OpGt:
 		return t.slt(b, a), nil
 	case dwarfcfa.OpLe:
-		return p.x.asTerm(p.x.literal(t.slt(b, a), true)), nil
+		return literal(p.x.t, t.slt(b, a), true).term(p.x.t), nil
 	}
 	return 0, fmt.Errorf("an operation %d that is not known", code)
 }
@@ -508,5 +508,5 @@ func (x *exprProof) division(code dwarfcfa.ExprCode, a, b term) (term, error) {
 	if code == dwarfcfa.OpMod {
 		return t.umod(a, b), nil
 	}
-	return t.sdiv(p.x.negated(a, b), p.x.divisor(b)), nil
+	return t.sdiv(negated(p.x.t, a, b), divisor(p.x.t, b)), nil
 }

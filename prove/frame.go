@@ -107,7 +107,7 @@ func (p *proof) mismatch(s *state, w want) error {
 
 // slot returns the 8 bytes in a slot of the frame, noTerm if they are not known as a whole.
 func (p *proof) slot(s *state, slot int64) term {
-	v, found, err := p.x.readCell(s.stack, frameBase+slot, 8)
+	v, found, err := s.stack.read(p.x.t, frameBase+slot, 8)
 	if err != nil || !found {
 		return noTerm
 	}
@@ -142,7 +142,7 @@ func (p *proof) keeps(s *state, l *loop) error {
 			return p.mismatch(s, want{fmt.Sprintf("slot %d of the frame", slot.off), got, slot.v})
 		}
 	}
-	if v, ok, _ := p.x.readCell(s.stack, -8, 8); !ok || v != p.v.args.callerRBP {
+	if v, ok, _ := s.stack.read(p.x.t, -8, 8); !ok || v != p.v.args.callerRBP {
 		return fmt.Errorf("%#x: the caller's rbp is lost", s.pc)
 	}
 	for _, r := range calleeSaved {

@@ -498,12 +498,12 @@ func TestRaisedStack(t *testing.T) {
 // TestOnlyCell: a store that covers more than a field is not one of the field.
 func TestOnlyCell(t *testing.T) {
 	p := newProver(&image{}, small())
-	for _, cells := range [][]cell{nil, {{abi.RegsExact, 4, p.v.args.pc}},
+	for _, cells := range []cells{nil, {{abi.RegsExact, 4, p.v.args.pc}},
 		{{abi.RegsStatus, 2, p.v.args.pc}, {0, 8, p.v.args.pc}}} {
-		_, ok := onlyCell(cells, abi.RegsStatus, 2)
+		_, ok := cells.only(abi.RegsStatus, 2)
 		assert.False(t, ok)
 	}
-	v, ok := onlyCell([]cell{{abi.RegsStatus, 2, p.v.args.pc}}, abi.RegsStatus, 2)
+	v, ok := cells{{abi.RegsStatus, 2, p.v.args.pc}}.only(abi.RegsStatus, 2)
 	assert.True(t, ok && v == p.v.args.pc)
 }
 

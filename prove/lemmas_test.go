@@ -301,7 +301,7 @@ func TestLemmas(t *testing.T) {
 	x := &exec{t: tm}
 	v := tm.variable("b", ^uint64(0))
 	vars := map[term]bddWord{v: b.word()}
-	d := b.of(tm, x.divisor(v), vars)
+	d := b.of(tm, divisor(x.t, v), vars)
 	assert.Equal(t, never, b.eq(d, b.con(^uint64(0))), "a divisor is never -1")
 	assert.Equal(t, never, b.and(b.eq(d, b.con(0)), b.not(b.eq(vars[v], b.con(0)))), "it is 0 only if b is")
 	edges := []uint64{0, 1, 2, 7, 1<<63 - 1, 1 << 63, 1<<63 + 1, ^uint64(0), ^uint64(1)}
@@ -310,7 +310,7 @@ func TestLemmas(t *testing.T) {
 		edges = append(edges, rng.Uint64()>>rng.IntN(64))
 	}
 	w := tm.variable("a", ^uint64(0))
-	quotient := tm.sdiv(x.negated(w, v), x.divisor(v))
+	quotient := tm.sdiv(negated(x.t, w, v), divisor(x.t, v))
 	for _, p := range edges {
 		for _, q := range edges {
 			if q == 0 {

@@ -2,7 +2,6 @@ package prove
 
 import (
 	"fmt"
-	"slices"
 )
 
 // This file holds the symbolic machine's state outside of the registers: what code may do, its
@@ -161,8 +160,7 @@ func (x *exec) newState() *state {
 
 // condition returns the boolean that a condition code tests, cc as in the low 4 bits of the opcode
 // (SDM volume 1, appendix B). ok is false if the flags are not known to decide it.
-func (x *exec) condition(f flags, cc uint8) (l lit, ok bool) {
-	t := x.t
+func (f flags) condition(t *terms, cc uint8) (l lit, ok bool) {
 	neg := cc&1 != 0 // odd codes are the negated ones
 	signed := func(v term) term { return t.sext(v, f.w) }
 	// Codes come in pairs, a test and its negation: cc>>1 is the test. Overflow and parity (0 and
@@ -170,25 +168,25 @@ func (x *exec) condition(f flags, cc uint8) (l lit, ok bool) {
 	switch cc >> 1 {
 	case 1: // below
 		if f.kind == flCmp {
-			return x.literal(t.ult(f.a, f.b), neg), true
+			return literal(t, t.ult(f.a, f.b), neg), true
 		}
 		// An unsigned comparison is the carry of a subtraction; a sum or a shift may have another
 		// carry.
 		if f.kind != flNone && f.cf != noTerm {
-			return x.literal(f.cf, neg), true
+			return literal(t, f.cf, neg), true
 		}
 	case 2: // equal
 		// After a comparison a == b; else the result is compared with 0.
 		switch f.kind {
 		case flCmp:
-			return x.literal(t.eq(f.a, f.b), neg), true
+			return literal(t, t.eq(f.a, f.b), neg), true
 		case flValue:
-			return x.literal(t.eq(f.a, t.con(0)), neg), true
+			return literal(t, t.eq(f.a, t.con(0)), neg), true
 		}
 	// a <= b is not (b < a).
 	case 3: // below or equal
 		if f.kind == flCmp {
-			return x.literal(t.ult(f.b, f.a), !neg), true
+			return literal(t, t.ult(f.b, f.a), !neg), true
 		}
 	case 4: // sign
 		v := f.a
@@ -197,16 +195,16 @@ func (x *exec) condition(f flags, cc uint8) (l lit, ok bool) {
 			v = t.low(t.sub(f.a, f.b), f.w)
 		}
 		if f.kind == flCmp || f.kind == flValue {
-			return x.literal(t.bit(v, t.con(uint64(8*f.w-1))), neg), true
+			return literal(t, t.bit(v, t.con(uint64(8*f.w-1))), neg), true
 		}
 	case 6: // less
 		// Operands are zero-extended; signed tests extend their sign first.
 		if f.kind == flCmp {
-			return x.literal(t.slt(signed(f.a), signed(f.b)), neg), true
+			return literal(t, t.slt(signed(f.a), signed(f.b)), neg), true
 		}
 	case 7: // less or equal
 		if f.kind == flCmp {
-			return x.literal(t.slt(signed(f.b), signed(f.a)), !neg), true
+			return literal(t, t.slt(signed(f.b), signed(f.a)), !neg), true
 		}
 	}
 	return lit{}, false
@@ -214,17 +212,17 @@ func (x *exec) condition(f flags, cc uint8) (l lit, ok bool) {
 
 // literal returns the condition c, negated if neg, as a literal whose term is no comparison of a
 // boolean with 0, so that equal conditions have equal literals.
-func (x *exec) literal(c term, neg bool) lit {
+func literal(t *terms, c term, neg bool) lit {
 	// c == 0 for a boolean c is not c; repeat, since c may be another comparison.
 	for {
-		n := x.t.nodes[c]
-		if n.op != tEq || x.t.mask[n.a] > 1 && x.t.mask[n.b] > 1 {
+		n := t.nodes[c]
+		if n.op != tEq || t.mask[n.a] > 1 && t.mask[n.b] > 1 {
 			return lit{c, neg}
 		}
 		switch {
-		case x.t.isZero(n.b) && x.t.mask[n.a] == 1:
+		case t.isZero(n.b) && t.mask[n.a] == 1:
 			c, neg = n.a, !neg
-		case x.t.isZero(n.a) && x.t.mask[n.b] == 1:
+		case t.isZero(n.a) && t.mask[n.b] == 1:
 			c, neg = n.b, !neg
 		default:
 			return lit{c, neg}
@@ -232,10 +230,10 @@ func (x *exec) literal(c term, neg bool) lit {
 	}
 }
 
-// asTerm returns a condition as a term of 0 or 1.
-func (x *exec) asTerm(l lit) term {
+// term returns a condition as a term of 0 or 1.
+func (l lit) term(t *terms) term {
 	if l.neg {
-		return x.t.eq(l.t, x.t.con(0))
+		return t.eq(l.t, t.con(0))
 	}
 	return l.t
 }
@@ -244,7 +242,7 @@ func (x *exec) asTerm(l lit) term {
 // has decided or assumed. known is false if neither says so.
 func (x *exec) decide(s *state, c term) (truth, known bool) {
 	// One form of the condition, so that a negated one is found, too.
-	l := x.literal(c, false)
+	l := literal(x.t, c, false)
 	if v, ok := x.t.value(l.t); ok {
 		return (v != 0) != l.neg, true
 	}
@@ -273,65 +271,4 @@ func (x *exec) decide(s *state, c term) (truth, known bool) {
 		}
 	}
 	return false, false
-}
-
-// readCell returns the bytes at an offset of an object, cut out of a larger cell if need be. found
-// is false if none of them were written or read; it is an error if only some were.
-func (x *exec) readCell(cells []cell, off int64, size uint8) (v term, found bool, err error) {
-	for _, c := range cells {
-		if c.off == off && c.size == size {
-			return c.v, true, nil
-		}
-		// The two ranges overlap, but not exactly.
-		if c.off < off+int64(size) && off < c.off+int64(c.size) {
-			if c.off <= off && off+int64(size) <= c.off+int64(c.size) {
-				return x.t.low(x.t.shrConst(c.v, uint(8*(off-c.off))), size), true, nil
-			}
-			return 0, false, fmt.Errorf("a read of %d bytes at %+d of which only some are known", size, off)
-		}
-	}
-	return 0, false, nil
-}
-
-// writeCell sets the bytes at an offset of an object and returns the cells. What it overlaps is
-// cut.
-func (x *exec) writeCell(cells []cell, off int64, size uint8, v term) []cell {
-	end := off + int64(size)
-	for i := 0; i < len(cells); i++ {
-		c := cells[i]
-		// The common case: the same place is written again.
-		if c.off == off && c.size == size {
-			cells[i].v = v
-			return cells
-		}
-		cEnd := c.off + int64(c.size)
-		if c.off >= end || off >= cEnd {
-			continue
-		}
-		cells = slices.Delete(cells, i, i+1)
-		i--
-		// What is left of it, byte by byte where it must be: sizes are powers of two.
-		for at := c.off; at < cEnd; {
-			if at >= off && at < end {
-				at = end
-				continue
-			}
-			n := int64(1)
-			for n < 8 && (at-c.off)%(2*n) == 0 && at+2*n <= cEnd && (at+2*n <= off || at >= end) {
-				n *= 2
-			}
-			cells = append(cells, cell{at, uint8(n), x.t.low(x.t.shrConst(c.v, uint(8*(at-c.off))), uint8(n))})
-			at += n
-		}
-	}
-	return append(cells, cell{off, size, v})
-}
-
-// onlyCell returns the value of a place of an object if that place, as it is, is all that
-// was written.
-func onlyCell(cells []cell, off int64, size uint8) (term, bool) {
-	if len(cells) != 1 || cells[0].off != off || cells[0].size != size {
-		return noTerm, false
-	}
-	return cells[0].v, true
 }

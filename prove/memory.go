@@ -14,7 +14,7 @@ import (
 // an object; index is noTerm if there is none. ok is false for any other sum.
 func (x *exec) split(addr term) (base term, off int64, index term, ok bool) {
 	var sm sum
-	if !x.t.addTo(&sm, addr, 1) {
+	if !sm.add(x.t, addr, 1) {
 		return 0, 0, 0, false
 	}
 	base, index = noTerm, noTerm
@@ -146,7 +146,7 @@ func (x *exec) loadStack(s *state, at place) (term, error) {
 	if at.off < rsp || at.end() > x.may.args {
 		return 0, fmt.Errorf("a read of the stack at %+d", at.off)
 	}
-	v, found, err := x.readCell(s.stack, at.off, at.size)
+	v, found, err := s.stack.read(x.t, at.off, at.size)
 	// Unknown bytes become a variable, and are remembered: a second read gives the same.
 	if !found && err == nil {
 		if at.overlaps(frameBase+slotNew, frameBase+slotNew+8*numRegs) && (s.wrote(evNew) || s.wrote(evPC)) {
@@ -174,7 +174,7 @@ func (x *exec) loadRegs(s *state, at place) (term, error) {
 	if at.off < 0 || at.end() > abi.RegsSize || s.wrote(evReg) {
 		return 0, fmt.Errorf("a read of the registers at %+d", at.off)
 	}
-	v, found, err := x.readCell(s.regs, at.off, at.size)
+	v, found, err := s.regs.read(x.t, at.off, at.size)
 	// Not written yet: what the caller passed.
 	if !found && err == nil {
 		v = x.regsField(at.off, at.size)
@@ -251,7 +251,7 @@ func (x *exec) store(s *state, addr term, size uint8, v term) error {
 			return note(evReg)
 		}
 		if off >= 0 && at.end() <= abi.RegsSize {
-			s.regs = x.writeCell(s.regs, off, size, v)
+			s.regs = s.regs.write(x.t, off, size, v)
 			return nil
 		}
 	case objResult:
@@ -290,7 +290,7 @@ func (x *exec) storeStack(s *state, at place, v term) error {
 	if at.off < rsp || at.end() > 0 || x.may.newKept && at.overlaps(frameBase+slotNew, frameBase+slotNew+8*numRegs) {
 		return fmt.Errorf("a store to the stack at %+d", at.off)
 	}
-	s.stack = x.writeCell(s.stack, at.off, at.size, v)
+	s.stack = s.stack.write(x.t, at.off, at.size, v)
 	return nil
 }
 

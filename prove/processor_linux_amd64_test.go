@@ -284,7 +284,7 @@ func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 		truths := [8]bool{bit(11), bit(0), bit(6), bit(0) || bit(6), bit(7), bit(2), bit(7) != bit(11), bit(6) ||
 			bit(7) != bit(11)}
 		for cc := range uint8(16) {
-			if l, ok := x.condition(s.fl, cc); ok {
+			if l, ok := s.fl.condition(x.t, cc); ok {
 				p.conditions++
 				require.Equal(t, truths[cc>>1] != (cc&1 != 0), (eval(l.t) != 0) != l.neg, "% x: condition %d",
 					codes[k].inst, cc)

@@ -37,7 +37,7 @@ func (p *proof) atLoad(e *ending, l *loop) error {
 
 // statusOnly says that only the status of eh_elf_regs_t was written. These wants are for require.
 func (p *proof) statusOnly(s *state, status abi.Status) []want {
-	v, _, _ := p.x.readCell(s.regs, abi.RegsStatus, 2)
+	v, _, _ := s.regs.read(p.x.t, abi.RegsStatus, 2)
 	for _, c := range s.regs {
 		if c.off != abi.RegsStatus || c.size != 2 {
 			v = noTerm
@@ -55,7 +55,7 @@ func (p *proof) inMemory(s *state, l *loop, status term) []want {
 	t := p.t
 	list := []want{}
 	add := func(what string, off int64, size uint8, v term) {
-		got, found, err := p.x.readCell(s.regs, off, size)
+		got, found, err := s.regs.read(p.x.t, off, size)
 		if !found || err != nil {
 			got = noTerm
 		}
@@ -78,7 +78,7 @@ func (p *proof) inMemory(s *state, l *loop, status term) []want {
 // cellAt returns 8 bytes of the stack at an offset from rsp at the entry, noTerm if they are not
 // known.
 func (p *proof) cellAt(s *state, off int64) term {
-	if v, ok, _ := p.x.readCell(s.stack, off, 8); ok {
+	if v, ok, _ := s.stack.read(p.x.t, off, 8); ok {
 		return v
 	}
 	return noTerm

@@ -22,7 +22,7 @@ func (p *lookupProof) larger(at, x term) term {
 	var mask [2]term // of 8 keys each
 	for k := range mask {
 		keys := t.load(t.plus(at, int64(8*k)), 8)
-		mask[k] = p.x.bytewise(iPmovmskb, p.x.bytewise(iPcmpeqb, p.x.bytewise(iPminub, keys, low), keys), 0)
+		mask[k] = bytewise(p.x.t, iPmovmskb, bytewise(p.x.t, iPcmpeqb, bytewise(p.x.t, iPminub, keys, low), keys), 0)
 	}
 	return t.low(t.not(t.or(mask[0], t.shlConst(mask[1], 8))), 4)
 }

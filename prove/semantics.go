@@ -120,15 +120,15 @@ func (x *exec) unary(s *state, i *inst, a term) error {
 		return x.write(s, i.dst, i.w, t.low(t.not(a), i.w))
 	case iNeg:
 		// neg sets the carry unless the operand is 0.
-		return x.result(s, i, t.neg(a), x.asTerm(x.literal(t.eq(a, t.con(0)), true)))
+		return x.result(s, i, t.neg(a), literal(x.t, t.eq(a, t.con(0)), true).term(x.t))
 	}
 	by := int64(1)
 	if i.op == iDec {
 		by = -1
 	}
 	carry := noTerm // inc and dec keep it
-	if l, ok := x.condition(s.fl, 2); ok {
-		carry = x.asTerm(l)
+	if l, ok := s.fl.condition(x.t, 2); ok {
+		carry = l.term(x.t)
 	}
 	return x.result(s, i, t.plus(a, by), carry)
 }
@@ -144,11 +144,11 @@ func (x *exec) sum(s *state, i *inst, a, b term) error {
 		return x.result(s, i, v, t.ult(v, a))
 	// sbb subtracts the carry as well.
 	case iSbb:
-		carry, ok := x.condition(s.fl, 2)
+		carry, ok := s.fl.condition(x.t, 2)
 		if !ok || i.w < 4 {
 			return fmt.Errorf("sbb with a carry that is not known")
 		}
-		err := x.result(s, i, t.sub(t.sub(a, b), x.asTerm(carry)), noTerm)
+		err := x.result(s, i, t.sub(t.sub(a, b), carry.term(x.t)), noTerm)
 		s.fl = flags{} // the emitter uses none of its flags
 		return err
 	}
@@ -226,12 +226,12 @@ func (x *exec) shift(s *state, i *inst, a, b term) error {
 // case.
 // Flags that are not known make both values possible: refuse.
 func (x *exec) conditional(s *state, i *inst) error {
-	l, ok := x.condition(s.fl, i.cc)
+	l, ok := s.fl.condition(x.t, i.cc)
 	if !ok {
 		return fmt.Errorf("a condition that is not known")
 	}
 	if i.op == iSet {
-		return x.write(s, i.dst, 1, x.asTerm(l))
+		return x.write(s, i.dst, 1, l.term(x.t))
 	}
 	a, err := x.read(s, i, i.src, i.w)
 	if err != nil {
@@ -287,7 +287,7 @@ func (x *exec) divide(s *state, i *inst) error {
 		return nil
 	}
 	// INT64_MIN / -1 overflows; divisor(b) excludes it.
-	b, ok := x.guarded(d)
+	b, ok := guarded(x.t, d)
 	if !ok {
 		return fmt.Errorf("a division by %s, which may overflow", t.text(d))
 	}
@@ -300,19 +300,19 @@ func (x *exec) divide(s *state, i *inst) error {
 }
 
 // guarded reports whether d is divisor(b) of some b.
-func (x *exec) guarded(d term) (term, bool) {
-	if x.t.isZero(x.t.eq(d, x.t.con(^uint64(0)))) { // it cannot be -1: divisor(d) is d
+func guarded(t *terms, d term) (term, bool) {
+	if t.isZero(t.eq(d, t.con(^uint64(0)))) { // it cannot be -1: divisor(d) is d
 		return d, true
 	}
 	// divisor(b) is (b ^ m) - m: find b in it.
 	// Look through the sum's parts for an xor, and try both of its operands as b.
-	for y := d; x.t.nodes[y].op == tAdd; y = x.t.nodes[y].b {
-		n := x.t.nodes[x.t.nodes[y].a]
+	for y := d; t.nodes[y].op == tAdd; y = t.nodes[y].b {
+		n := t.nodes[t.nodes[y].a]
 		if n.op != tXor {
 			continue
 		}
 		for _, b := range [2]term{n.a, n.b} {
-			if x.divisor(b) == d {
+			if divisor(t, b) == d {
 				return b, true
 			}
 		}
@@ -322,16 +322,16 @@ func (x *exec) guarded(d term) (term, bool) {
 
 // sign is -1 if b is -1, else 0; a divided by b is then negated(a) divided by
 // divisor(b), which is never -1 and 0 only if b is (TestLemmas).
-func (x *exec) sign(b term) term { return x.t.neg(x.t.eq(b, x.t.con(^uint64(0)))) }
+func sign(t *terms, b term) term { return t.neg(t.eq(b, t.con(^uint64(0)))) }
 
 // negated is -a if b is -1, else a: (a ^ m) - m with m = sign(b).
-func (x *exec) negated(a, b term) term {
-	m := x.sign(b)
-	return x.t.sub(x.t.xor(a, m), m)
+func negated(t *terms, a, b term) term {
+	m := sign(t, b)
+	return t.sub(t.xor(a, m), m)
 }
 
 // divisor is 1 if b is -1, else b.
-func (x *exec) divisor(b term) term { return x.negated(b, b) }
+func divisor(t *terms, b term) term { return negated(t, b, b) }
 
 // vector does an SSE instruction. An SSE register is two terms, the low 8 bytes first; only xmm0 to
 // xmm5 are used.
@@ -360,12 +360,12 @@ func (x *exec) vector(s *state, i *inst) error {
 		s.xmm[i.dst.reg] = [2]term{both, both}
 	case iPminub, iPcmpeqb:
 		for k := range 2 {
-			s.xmm[i.dst.reg][k] = x.bytewise(i.op, s.xmm[i.dst.reg][k], s.xmm[i.src.reg][k])
+			s.xmm[i.dst.reg][k] = bytewise(x.t, i.op, s.xmm[i.dst.reg][k], s.xmm[i.src.reg][k])
 		}
 	// Bit i of the result is the highest bit of byte i.
 	case iPmovmskb:
 		v := s.xmm[i.src.reg]
-		lo, hi := x.bytewise(i.op, v[0], 0), x.bytewise(i.op, v[1], 0)
+		lo, hi := bytewise(x.t, i.op, v[0], 0), bytewise(x.t, i.op, v[1], 0)
 		return x.write(s, i.dst, 4, t.or(lo, t.shlConst(hi, 8)))
 	}
 	return nil
@@ -431,25 +431,25 @@ func (x *exec) readVector(s *state, i *inst) (v [2]term, err error) {
 }
 
 // bytewise returns the term of iPminub, iPcmpeqb or iPmovmskb on 8 bytes; the last has one operand.
-func (x *exec) bytewise(op instOp, a, b term) term {
+func bytewise(t *terms, op instOp, a, b term) term {
 	// pmovmskb gives 8 bits, the others 8 bytes.
 	mask := ^uint64(0)
 	if op == iPmovmskb {
 		mask = 255
 	}
-	va, ca := x.t.value(a)
-	vb, cb := x.t.value(b)
+	va, ca := t.value(a)
+	vb, cb := t.value(b)
 	if op == iPmovmskb {
 		vb, cb = 0, true
 	}
 	// Constants are computed; anything else stays an operation without rules.
 	if ca && cb {
-		return x.t.con(bytes8(op, va, vb))
+		return t.con(bytes8(op, va, vb))
 	}
 	if op != iPmovmskb && a > b { // both operations on two operands are symmetric: one order for equal terms
 		a, b = b, a
 	}
-	return x.t.make(termNode{op: tVec, a: a, b: b, k: uint64(op)}, mask)
+	return t.make(termNode{op: tVec, a: a, b: b, k: uint64(op)}, mask)
 }
 
 // bytes8 computes an operation on the 8 bytes of constants.

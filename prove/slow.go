@@ -48,7 +48,7 @@ func (p *slowProof) pastRules(s *state) {
 
 // keepsRules is keepsSlow behind the CFA.
 func (p *slowProof) keepsRules(s *state) error {
-	exact, _, _ := p.x.readCell(s.stack, frameBase+slotExact, 4)
+	exact, _, _ := s.stack.read(p.x.t, frameBase+slotExact, 4)
 	if err := p.require(s, want{"exact", exact, p.v.slow.exact}); err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (p *slowProof) fails(e *ending, status term) error {
 	if e.kind != endRet {
 		return fmt.Errorf("%#x: not a return", e.pc)
 	}
-	v, ok := onlyCell(e.regs, abi.RegsStatus, 2)
+	v, ok := e.regs.only(abi.RegsStatus, 2)
 	if !ok {
 		return fmt.Errorf("%#x: a step that fails writes registers", e.pc)
 	}
@@ -145,7 +145,7 @@ func (p *slowProof) from(pc uint64, fast bool) error {
 		// The mask of valid registers is in memory by now; the slow path needs its callee-saved
 		// part.
 		// What is valid: in memory.
-		valid, found, _ := p.x.readCell(e.regs, abi.RegsValid, 4)
+		valid, found, _ := e.regs.read(p.x.t, abi.RegsValid, 4)
 		if !found {
 			valid = v.old.valid
 		}
@@ -190,7 +190,7 @@ func (p *slowProof) cfa(pc uint64) error {
 			return fmt.Errorf("%#x: not a rule", e.pc)
 		}
 		p.owed.rules.add(e.pc)
-		exact, _, _ := p.x.readCell(e.stack, frameBase+slotExact, 4)
+		exact, _, _ := e.stack.read(p.x.t, frameBase+slotExact, 4)
 		// rsp is valid (bit RSP) and has a value in slotNew (bit 32+RSP)
 		state := t.or(saved, t.con(1<<abi.RSP|1<<(32+abi.RSP)))
 		err = p.require(e.state, want{"the CFA", e.reg[r12], cfa}, want{"the descriptor", e.reg[rBP], t.plus(v.slow.desc, n)},
@@ -318,7 +318,7 @@ func (p *slowProof) end(pc uint64) error {
 	m.pcSlot = t.scaled(v.walk.pcs, v.walk.cursor, 8) // the one element of the pcs that may be written
 	defer p.x.allow(m)()
 	return p.run(s, p.stops(cutSlot, cutLoad), func(e *ending) error {
-		exact, ok := onlyCell(e.regs, abi.RegsExact, 2)
+		exact, ok := e.regs.only(abi.RegsExact, 2)
 		if e.kind != endStop || !ok || len(e.event) != 1 || e.event[0].kind != evPC {
 			return fmt.Errorf("%#x: not the end of a step", e.pc)
 		}
@@ -366,7 +366,7 @@ func (p *slowProof) readWord(pc uint64) error {
 		if e.kind != endRet || len(e.regs) > 0 {
 			return fmt.Errorf("%#x: not a return", e.pc)
 		}
-		carry, ok := p.x.condition(e.fl, 2)
+		carry, ok := e.fl.condition(p.x.t, 2)
 		if !ok {
 			return fmt.Errorf("%#x: returns with a carry that is not known", e.pc)
 		}
@@ -408,7 +408,7 @@ func (p *slowProof) callback(s *state, to term, r *wordRead) ([]*state, error) {
 	s.event = append(s.event, event{evAsked, r.addr, 8, v.slow.word})
 	p.clobber(s)
 	s.reg[rAX] = t.or(r.status, t.shlConst(t.variable("upper half", 0xffffffff), 32)) // an int
-	s.stack = p.x.writeCell(s.stack, int64(k), 8, v.slow.word)
+	s.stack = s.stack.write(p.x.t, int64(k), 8, v.slow.word)
 	return []*state{s}, nil
 }
 
@@ -455,8 +455,8 @@ func (p *slowProof) readByCallback(e *ending, r *wordRead, carry lit) error {
 	if err := p.require(e.state, want{"the word", e.reg[rAX], p.v.slow.word}); err != nil {
 		return err
 	}
-	if fails := p.x.literal(p.t.eq(r.status, p.t.con(0)), true); fails != carry {
-		return p.mismatch(e.state, want{"carry", p.x.asTerm(carry), p.x.asTerm(fails)})
+	if fails := literal(p.x.t, p.t.eq(r.status, p.t.con(0)), true); fails != carry {
+		return p.mismatch(e.state, want{"carry", carry.term(p.x.t), fails.term(p.x.t)})
 	}
 	return nil
 }

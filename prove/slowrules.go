@@ -205,7 +205,7 @@ func (p *slowProof) beginCopies(e *ending) error {
 	}
 	p.owed.copies.add(e.pc)
 	// Of the caller's registers only the mask has been written.
-	valid, ok := onlyCell(e.regs, abi.RegsValid, 4)
+	valid, ok := e.regs.only(abi.RegsValid, 4)
 	if !ok || len(e.event) > 0 {
 		return fmt.Errorf("%#x: registers are written before they are all known", e.pc)
 	}

@@ -361,7 +361,7 @@ func (n *nested) arguments(s *state, at nestedPlaces) error {
 	t, v := p.t, &p.v
 	// get reads what the code has stored on its stack; noTerm if nothing was stored there.
 	get := func(off int64, size uint8) term {
-		if v, ok, err := p.x.readCell(s.stack, off, size); ok && err == nil {
+		if v, ok, err := s.stack.read(p.x.t, off, size); ok && err == nil {
 			return v
 		}
 		return noTerm
@@ -391,7 +391,7 @@ func (n *nested) arguments(s *state, at nestedPlaces) error {
 		{"lo", get(at.mem+abi.MemoryLo, 8), zero}, {"bytes", get(at.mem+abi.MemoryBytes, 8), zero},
 		{"size", get(at.mem+abi.MemorySize, 8), size}, {"read", get(at.mem+abi.MemoryRead, 8), read},
 		{"arg", get(at.mem+abi.MemoryArg, 8), arg},
-		{"exact", t.get2(get, at.regs+abi.RegsExact), t.con(1)},
+		{"exact", get2(t, get, at.regs+abi.RegsExact), t.con(1)},
 	}...)
 }
 
@@ -407,18 +407,18 @@ func (n *nested) answer(s *state, at nestedPlaces) {
 	p.clobber(s)
 	for r := range numRegs {
 		n.regs[i][r] = p.word(abi.RegName(r) + " after the walk")
-		s.stack = p.x.writeCell(s.stack, at.regs+8*int64(r), 8, n.regs[i][r])
+		s.stack = s.stack.write(p.x.t, at.regs+8*int64(r), 8, n.regs[i][r])
 	}
-	s.stack = p.x.writeCell(s.stack, at.regs+abi.RegsValid, 4, n.valid[i])
-	s.stack = p.x.writeCell(s.stack, at.regs+abi.RegsExact, 2, t.variable("exact after the walk", 0xffff))
-	s.stack = p.x.writeCell(s.stack, at.regs+abi.RegsStatus, 2, n.status[i])
-	s.stack = p.x.writeCell(s.stack, at.pcs, 8, p.word("pc after the walk"))
+	s.stack = s.stack.write(p.x.t, at.regs+abi.RegsValid, 4, n.valid[i])
+	s.stack = s.stack.write(p.x.t, at.regs+abi.RegsExact, 2, t.variable("exact after the walk", 0xffff))
+	s.stack = s.stack.write(p.x.t, at.regs+abi.RegsStatus, 2, n.status[i])
+	s.stack = s.stack.write(p.x.t, at.pcs, 8, p.word("pc after the walk"))
 	s.event = append(s.event, event{evNested, 0, 0, term(i)})
 }
 
 // get2 reads two bytes, also of four that were written together; noTerm if they are not known.
 // A store of two fields of 2 bytes at once has both.
-func (t *terms) get2(get func(off int64, size uint8) term, off int64) term {
+func get2(t *terms, get func(off int64, size uint8) term, off int64) term {
 	if v := get(off, 4); v != noTerm {
 		return t.low(v, 2)
 	}

@@ -172,9 +172,9 @@ type sum struct {
 	c uint64
 }
 
-// addTo adds k*x to a sum. It reports whether there was room. The parts of x are added one by one,
+// add adds k*x to a sum. It reports whether there was room. The parts of x are added one by one,
 // since x may itself be a sum.
-func (t *terms) addTo(s *sum, x term, k uint64) bool {
+func (s *sum) add(t *terms, x term, k uint64) bool {
 	for {
 		n := &t.nodes[x]
 		// k*(c) and k*(k'*a + b): the factor goes into each part; arithmetic wraps.
@@ -183,18 +183,18 @@ func (t *terms) addTo(s *sum, x term, k uint64) bool {
 			s.c += k * n.k
 			return true
 		case tAdd:
-			if !t.addPart(s, n.a, k*n.k) {
+			if !s.addPart(t, n.a, k*n.k) {
 				return false
 			}
 			x = n.b
 		default:
-			return t.addPart(s, x, k)
+			return s.addPart(t, x, k)
 		}
 	}
 }
 
 // addPart adds k*a to a sum, a being no sum. It reports whether there was room.
-func (t *terms) addPart(s *sum, a term, k uint64) bool {
+func (s *sum) addPart(t *terms, a term, k uint64) bool {
 	// Insertion keeps the parts sorted: equal sums become equal lists.
 	i := 0
 	for ; i < s.n && s.part[i].a < a; i++ {
@@ -213,9 +213,9 @@ func (t *terms) addPart(s *sum, a term, k uint64) bool {
 	return true
 }
 
-// build returns the term of a sum: a list of tAdd nodes that ends in a constant. The first part has
+// term returns the term of a sum: a list of tAdd nodes that ends in a constant. The first part has
 // the largest number.
-func (t *terms) build(s *sum) term {
+func (s *sum) term(t *terms) term {
 	x := t.con(s.c)
 	// Parts may have cancelled each other.
 	for i := range s.n {
@@ -266,10 +266,10 @@ func (t *terms) scaled(x, y term, k uint64) term {
 		}
 	}
 	var s sum
-	if !t.addTo(&s, x, 1) || !t.addTo(&s, y, k) {
+	if !s.add(t, x, 1) || !s.add(t, y, k) {
 		panic(tooLong{})
 	}
-	return t.build(&s)
+	return s.term(t)
 }
 
 // Shorthands. All wrap modulo 2^64; low keeps the low bytes, sizeMask is their mask.
@@ -373,7 +373,7 @@ func (t *terms) lowBits(x term, mask uint64) term {
 		return x
 	}
 	var s sum
-	if !t.addTo(&s, x, 1) {
+	if !s.add(t, x, 1) {
 		return x
 	}
 	// Bits above the mask do not reach the result: carries go upwards only.
@@ -399,7 +399,7 @@ func (t *terms) lowBits(x term, mask uint64) term {
 	var again sum // a second sum, since parts may have become equal
 	again.c = s.c
 	for i := range s.n {
-		if !t.addTo(&again, s.part[i].a, s.part[i].k) {
+		if !again.add(t, s.part[i].a, s.part[i].k) {
 			return x
 		}
 	}
@@ -408,7 +408,7 @@ func (t *terms) lowBits(x term, mask uint64) term {
 	for i := range again.n {
 		again.part[i].k &= mask
 	}
-	return t.build(&again)
+	return again.term(t)
 }
 
 // or is a | b.

@@ -240,10 +240,10 @@ func (g *identities) next() (out pair, ok bool) {
 		return each(t.umod(a.x, b.x), func(a, b, _ uint64) uint64 { return a % b })
 	case 27:
 		neg := g.rng.IntN(2) == 0
-		return each(x.asTerm(x.literal(c.x, neg)), func(_, _, c uint64) uint64 { return truth((c != 0) != neg) })
+		return each(literal(x.t, c.x, neg).term(x.t), func(_, _, c uint64) uint64 { return truth((c != 0) != neg) })
 	}
 	op := [...]instOp{iPminub, iPcmpeqb, iPmovmskb}[g.rng.IntN(3)]
-	return each(x.bytewise(op, a.x, b.x), func(a, b, _ uint64) uint64 { return bytes8(op, a, b) })
+	return each(bytewise(x.t, op, a.x, b.x), func(a, b, _ uint64) uint64 { return bytes8(op, a, b) })
 }
 
 // TestTreeSize: a value that is multiplied by itself again and again ends the proof, before
