@@ -98,10 +98,10 @@ func buildIDIn(notes []byte, align uint64) []byte {
 	}
 	le := binary.LittleEndian
 	end := uint64(len(notes))
-	pad := func(at uint64) uint64 { return min((at+align-1)&^(align-1), end) }
-	for at := uint64(0); end-at >= header; {
-		b := notes[at:]
-		name := at + header
+	pad := func(offset uint64) uint64 { return min((offset+align-1)&^(align-1), end) }
+	for offset := uint64(0); end-offset >= header; {
+		b := notes[offset:]
+		name := offset + header
 		nameSize, descSize := uint64(le.Uint32(b)), uint64(le.Uint32(b[4:]))
 		if nameSize > end-name {
 			return nil
@@ -113,7 +113,7 @@ func buildIDIn(notes []byte, align uint64) []byte {
 		if le.Uint32(b[8:]) == ntBuildID && string(notes[name:name+nameSize]) == "GNU\x00" && descSize > 0 {
 			return bytes.Clone(notes[desc : desc+descSize])
 		}
-		at = pad(desc + descSize)
+		offset = pad(desc + descSize)
 	}
 	return nil
 }

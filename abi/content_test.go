@@ -108,14 +108,14 @@ func TestNoteCheck(t *testing.T) {
 	}
 	note := abi.Note{Content: abi.Content{read(0x1000, 0x10), read(0x1080, 0x10)}}
 	require.NoError(t, note.Check(bytes.NewReader(file)))
-	for at := range len(file) {
+	for offset := range len(file) {
 		other := bytes.Clone(file)
-		other[at] ^= 1
-		in := at >= 0x200 && at < 0x210 || at >= 0x280 && at < 0x290
+		other[offset] ^= 1
+		in := offset >= 0x200 && offset < 0x210 || offset >= 0x280 && offset < 0x290
 		if err := note.Check(bytes.NewReader(other)); in {
-			require.ErrorIs(t, err, abi.ErrMismatch, "%#x", at)
-		} else if at >= 0x200 {
-			require.NoError(t, err, "%#x", at)
+			require.ErrorIs(t, err, abi.ErrMismatch, "%#x", offset)
+		} else if offset >= 0x200 {
+			require.NoError(t, err, "%#x", offset)
 		}
 	}
 	require.ErrorIs(t, note.Check(nil), abi.ErrMismatch)

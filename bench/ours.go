@@ -102,9 +102,9 @@ func (c *ours) pass(mode string) (timing, error) {
 		for ; len(batch) < batchSamples && i < len(samples) && len(buf)+len(samples[i].memory) <= batchBytes; i++ {
 			batch = append(batch, samples[i])
 			if mode == inBatch {
-				at := len(buf)
+				start := len(buf)
 				buf = append(buf, samples[i].memory...)
-				batch[len(batch)-1].memory = buf[at:]
+				batch[len(batch)-1].memory = buf[start:]
 			}
 		}
 		// Only unwinding is timed; copying is what perf has done before.

@@ -122,8 +122,8 @@ func (p *picker) pick() (dwarfcfa.Addr, *dwarfcfa.Row) {
 	var i int
 	// A byte of code at random, or a row at random.
 	if p.byByte {
-		at := p.rng.Uint64N(p.upTo[len(p.upTo)-1])
-		i = sort.Search(len(p.upTo), func(i int) bool { return p.upTo[i] > at })
+		point := p.rng.Uint64N(p.upTo[len(p.upTo)-1])
+		i = sort.Search(len(p.upTo), func(i int) bool { return p.upTo[i] > point })
 	} else {
 		i = p.rng.IntN(len(p.rows))
 	}

@@ -101,9 +101,9 @@ func plotSpeed(dir string, s *stepResults) error {
 				continue
 			}
 			largest = math.Max(largest, v.Max)
-			at := float64(y) + 0.3 - 0.15*float64(k) // the patterns of a contender lie above each other inside its row
-			pts = append(pts, plotter.XY{X: v.Median, Y: at})
-			bar, err := plotter.NewLine(plotter.XYs{{X: v.Min, Y: at}, {X: v.Max, Y: at}})
+			height := float64(y) + 0.3 - 0.15*float64(k) // the patterns of a contender lie above each other inside its row
+			pts = append(pts, plotter.XY{X: v.Median, Y: height})
+			bar, err := plotter.NewLine(plotter.XYs{{X: v.Min, Y: height}, {X: v.Max, Y: height}})
 			if err != nil {
 				return err
 			}

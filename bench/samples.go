@@ -84,7 +84,7 @@ func flatten(recording, path string, objects *unwind.Objects) (*flat, error) {
 	w := &flatWriter{Writer: bufio.NewWriter(body)}
 	maps, spaces := map[*unwind.Maps]int{}, map[space]int{}
 	var list []*unwind.Maps
-	var at []int // of each sample's bytes, from the first sample on
+	var offsets []int // of each sample's bytes, from the first sample on
 	err = script.Stacks(r, objects, func(s *script.Stack) {
 		m, ok := maps[s.Maps]
 		if !ok {
@@ -102,7 +102,7 @@ func flatten(recording, path string, objects *unwind.Objects) (*flat, error) {
 		}
 		w.words(uint64(m), uint64(spaces[sp]), uint64(len(s.Memory)))
 		w.words(s.Regs.Reg[:]...)
-		at = append(at, w.offset)
+		offsets = append(offsets, w.offset)
 		f.samples = append(f.samples, sample{maps: s.Maps, regs: s.Regs, memory: s.Memory[:len(s.Memory):len(s.Memory)]})
 		w.bytes(s.Memory)
 	})
@@ -116,7 +116,7 @@ func flatten(recording, path string, objects *unwind.Objects) (*flat, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f, f.open(head, at)
+	return f, f.open(head, offsets)
 }
 
 // writeHead writes what precedes the samples, then these; it returns where they
@@ -177,7 +177,7 @@ func objectFile(o *unwind.Object, dir string) string {
 }
 
 // open maps the file; at is where each sample's bytes begin, less head.
-func (f *flat) open(head int, at []int) error {
+func (f *flat) open(head int, offsets []int) error {
 	file, err := os.Open(f.path)
 	if err != nil {
 		return err
@@ -194,7 +194,7 @@ func (f *flat) open(head int, at []int) error {
 	}
 	for i := range f.samples {
 		n := len(f.samples[i].memory)
-		f.samples[i].memory = f.mapping[head+at[i]:][:n:n]
+		f.samples[i].memory = f.mapping[head+offsets[i]:][:n:n]
 	}
 	return nil
 }

@@ -71,8 +71,8 @@ func (s *seed) mutate(r *rand.Rand, other *seed) []byte {
 		1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, 1<<63 - 1, 1 << 63, ^uint64(0), ^uint64(0) - 7}
 	place := func() int {
 		if len(s.regions) > 0 && r.IntN(10) < 8 {
-			at := s.regions[r.IntN(len(s.regions))]
-			return at[0] + r.IntN(at[1]-at[0])
+			region := s.regions[r.IntN(len(s.regions))]
+			return region[0] + r.IntN(region[1]-region[0])
 		}
 		return r.IntN(len(s.bytes))
 	}
@@ -80,40 +80,40 @@ func (s *seed) mutate(r *rand.Rand, other *seed) []byte {
 		if len(b) == 0 {
 			break
 		}
-		at := min(place(), len(b)-1)
-		n := min(1+r.IntN(1<<r.IntN(9)), len(b)-at)
+		offset := min(place(), len(b)-1)
+		n := min(1+r.IntN(1<<r.IntN(9)), len(b)-offset)
 		switch r.IntN(12) {
 		case 0, 1:
-			b[at] ^= 1 << r.IntN(8)
+			b[offset] ^= 1 << r.IntN(8)
 		case 2, 3:
-			b[at] = byte(r.Uint32())
+			b[offset] = byte(r.Uint32())
 		case 4, 5, 6, 7:
 			v, width := interesting[r.IntN(len(interesting))], 1<<r.IntN(4)
 			if r.IntN(4) == 0 {
 				v = uint64(len(b)) + v - 8
 			}
-			at &^= width - 1
+			offset &^= width - 1
 			for i := range width {
-				if at+i < len(b) {
-					b[at+i] = byte(v >> (8 * i))
+				if offset+i < len(b) {
+					b[offset+i] = byte(v >> (8 * i))
 				}
 			}
 		case 8:
-			copy(b[at:at+n], b[min(place(), len(b)-1):])
+			copy(b[offset:offset+n], b[min(place(), len(b)-1):])
 		case 9:
-			copy(b[at:at+n], other.bytes[r.IntN(len(other.bytes)):])
+			copy(b[offset:offset+n], other.bytes[r.IntN(len(other.bytes)):])
 		case 10:
-			clear(b[at : at+n])
+			clear(b[offset : offset+n])
 		case 11:
 			switch r.IntN(4) {
 			case 0:
-				b = b[:at]
+				b = b[:offset]
 			case 1:
 				b = append(b, make([]byte, n)...)
 			case 2:
-				b = append(b[:at], b[at+n:]...)
+				b = append(b[:offset], b[offset+n:]...)
 			case 3:
-				b = append(b[:at], append(bytes.Clone(b[at:at+n]), b[at:]...)...)
+				b = append(b[:offset], append(bytes.Clone(b[offset:offset+n]), b[offset:]...)...)
 			}
 		}
 	}
@@ -193,7 +193,7 @@ func recordings(t *testing.T) (root string, all []seed) {
 	write(t, programOf("main"), r.root, "bin/prog")
 	r.exec(1, "prog", "/bin/prog", nil)
 	mark := len(r.Data)
-	var at [][2]int
+	var spans [][2]int
 	for i := range 20 {
 		r.sample(1, inFunction+uint64(i%8), i%3 == 0)
 		if i == 5 {
@@ -211,7 +211,7 @@ func recordings(t *testing.T) (root string, all []seed) {
 	}
 	r.BuildIDs = nil
 	add := func(name string, b []byte) {
-		s := seed{name: name, bytes: b, regions: append([][2]int{{0, min(len(b), 104)}, {0, min(len(b), 512)}}, at...)}
+		s := seed{name: name, bytes: b, regions: append([][2]int{{0, min(len(b), 104)}, {0, min(len(b), 512)}}, spans...)}
 		for off := 0; off+8 <= len(b); off += 8 { // what may be the header of a record
 			if size := int(b[off+6]) | int(b[off+7])<<8; size >= 16 && size < 300 && b[off] < 90 && b[off+1] == 0 &&
 				b[off+2] == 0 {

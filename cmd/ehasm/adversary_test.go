@@ -334,8 +334,8 @@ func TestAdversaryDWARF(t *testing.T) {
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
 			r.Mmap2(r.id(1), base+p.Vaddr&^0xfff, (p.Memsz+0xffff)&^0xfff, p.Off&^0xfff, "/lib/in.so")
-			for at := p.Vaddr; at < p.Vaddr+p.Filesz; at += max(8, p.Filesz/40) {
-				r.sample(1, base+at, true)
+			for addr := p.Vaddr; addr < p.Vaddr+p.Filesz; addr += max(8, p.Filesz/40) {
+				r.sample(1, base+addr, true)
 			}
 		}
 	}

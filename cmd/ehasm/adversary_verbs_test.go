@@ -90,10 +90,10 @@ func TestAdversarySFrame(t *testing.T) {
 // withSFrame is an elfSeed in which half of the edits hit .sframe.
 func withSFrame(t *testing.T, name string, b []byte) seed {
 	s := elfSeed(t, name, b)
-	at := bytes.Index(b, []byte{0xe2, 0xde}) // the magic number
-	require.Positive(t, at)
+	magic := bytes.Index(b, []byte{0xe2, 0xde}) // the magic number
+	require.Positive(t, magic)
 	for range len(s.regions) {
-		s.regions = append(s.regions, [2]int{at, min(at+600, len(b))})
+		s.regions = append(s.regions, [2]int{magic, min(magic+600, len(b))})
 	}
 	return s
 }
@@ -149,7 +149,7 @@ func TestAdversaryJITDump(t *testing.T) {
 	b = append(b, make([]byte, 16)...)
 	s := seed{name: "jitdump"}
 	record := func(id uint32, name string, words ...uint64) {
-		at := len(b)
+		size := len(b)
 		b = le.AppendUint32(le.AppendUint32(b, id), 0)
 		b = append(b, make([]byte, 8)...)
 		for _, w := range words {
@@ -158,8 +158,8 @@ func TestAdversaryJITDump(t *testing.T) {
 		if name != "" {
 			b = append(append(b, name...), make([]byte, 17)...)
 		}
-		le.PutUint32(b[at+4:], uint32(len(b)-at))
-		s.regions = append(s.regions, [2]int{at, min(at+64, len(b))})
+		le.PutUint32(b[size+4:], uint32(len(b)-size))
+		s.regions = append(s.regions, [2]int{size, min(size+64, len(b))})
 	}
 	for i := range uint64(100) {
 		record(0, fmt.Sprint("compiled ", i), 1<<32|1, 0x30000+16*i, 0x30000+16*i, 16, i)

@@ -47,17 +47,17 @@ func (f *frames) entry(body []byte) {
 // -8, return address 16, pcrel|sdata4, DW_CFA_def_cfa rsp 8, DW_CFA_offset rip 1, and
 // what is given.
 func (f *frames) cie(more ...byte) uint32 {
-	at := uint32(len(f.frame))
+	offset := uint32(len(f.frame))
 	f.entry(append([]byte{0, 0, 0, 0, 1, 'z', 'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1}, more...))
-	return at
+	return offset
 }
 
 // fde adds an FDE for a stretch of the text.
 func (f *frames) fde(cie, start, size uint32, insts ...byte) {
 	le := binary.LittleEndian
-	at := uint32(len(f.frame))
-	body := le.AppendUint32(nil, at+4-cie)
-	body = le.AppendUint32(body, start-f.text-(at+8)) // relative to its own place
+	offset := uint32(len(f.frame))
+	body := le.AppendUint32(nil, offset+4-cie)
+	body = le.AppendUint32(body, start-f.text-(offset+8)) // relative to its own place
 	body = le.AppendUint32(body, size)
 	f.entry(append(append(body, 0), insts...))
 }

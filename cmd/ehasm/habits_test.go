@@ -112,8 +112,8 @@ func TestRecordGroups(t *testing.T) {
 		name, _, _ = strings.Cut(name, "[")
 		found := 0
 		for shown := range strings.Lines(help) {
-			if at := strings.Index(shown, "--"); at >= 0 && at <= 6 && strings.HasPrefix(shown, " ") {
-				word, _, _ := strings.Cut(strings.Fields(shown[at:])[0], "[")
+			if i := strings.Index(shown, "--"); i >= 0 && i <= 6 && strings.HasPrefix(shown, " ") {
+				word, _, _ := strings.Cut(strings.Fields(shown[i:])[0], "[")
 				if word == name {
 					found++
 				}

@@ -94,8 +94,8 @@ func TestPerfScript(t *testing.T) {
 			}
 			args[3] = "chains.perf.data"
 			want += perfIn(t, dir, args...)
-			at, line, other := firstDifference(want, got.stdout)
-			assert.Equal(t, line, other, "%s: %s, line %d", c.name, flags, at)
+			number, line, other := firstDifference(want, got.stdout)
+			assert.Equal(t, line, other, "%s: %s, line %d", c.name, flags, number)
 			if n == 0 {
 				assert.Contains(t, got.stdout, "measured ")
 			}

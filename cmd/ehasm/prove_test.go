@@ -55,20 +55,20 @@ void h() { try { g(); } catch (int) { } }
 	require.NoError(t, err)
 	require.True(t, has)
 	require.NotEmpty(t, table)
-	at := bytes.Index(image, table)
+	offset := bytes.Index(image, table)
 	for i := range table {
-		image[at+i]++
+		image[offset+i]++
 		writeFile(t, eh, image)
 		r = ehasm(t, "prove", eh)
 		assert.Equal(t, exitFailed, r.code)
 		assert.Contains(t, r.stderr, "its table for exceptions is not the object's")
-		image[at+i]--
+		image[offset+i]--
 	}
 
 	writeFile(t, eh, image)
 	assert.Contains(t, ehasm(t, "build", path).stdout, "up to date")
 	// a small file is mapped as it is
-	note := abi.SitesNote{Version: abi.SitesVersion, Addr: uint64(at), Size: uint64(len(table))}
+	note := abi.SitesNote{Version: abi.SitesVersion, Addr: uint64(offset), Size: uint64(len(table))}
 	require.Equal(t, 1, bytes.Count(image, note.Bytes()))
 	older := note
 	older.Version--

@@ -72,8 +72,8 @@ func framesOf(text string) (stacks []string) {
 				line = m[1] + " [unknown]"
 			}
 			frame := rest.ReplaceAllString(line, "")
-			if at, unnamed := strings.CutSuffix(frame, " @plt"); unnamed {
-				frame = at + " [unknown]"
+			if slot, unnamed := strings.CutSuffix(frame, " @plt"); unnamed {
+				frame = slot + " [unknown]"
 			}
 			stack += frame + "\n"
 		} else if stack != "" {

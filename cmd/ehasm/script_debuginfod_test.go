@@ -49,12 +49,12 @@ func TestScriptDebuginfod(t *testing.T) {
 	require.NoError(t, err)
 	b := perfdatatest.Builder{BuildIDs: []perfdatatest.BuildID{{ID: id, Name: "/prog"}}, Attrs: []perfdatatest.Attr{
 		{Name: "cycles", RegsUser: 0x180, StackUser: 16, SampleType: 1<<0 | 1<<1 | 1<<2 | 1<<5 | 1<<8 | 1<<12 | 1<<13}}}
-	at := perfdatatest.ID{PID: 7, TID: 7, Time: 1}
-	b.Comm(at, "prog", true)
+	process := perfdatatest.ID{PID: 7, TID: 7, Time: 1}
+	b.Comm(process, "prog", true)
 	const base = 0x555500000000
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
-			b.Mmap2(at, base+p.Vaddr, 0x1000, p.Off, "/prog")
+			b.Mmap2(process, base+p.Vaddr, 0x1000, p.Off, "/prog")
 		}
 	}
 	b.Add(perfdatatest.Record(9, 2, base+pc, int32(7), int32(7), uint64(2000), uint64(5), uint64(0),

@@ -78,11 +78,11 @@ func (r *perfRecorder) exec(pid int32, comm, path string, id []byte) {
 		r.Mmap2(r.id(pid), 0x401000, 0x1000, 0x1000, path)
 		return
 	}
-	at := r.id(pid)
+	process := r.id(pid)
 	const buildIDInside = 1 << 14
-	r.Add(perfdatatest.Record(10, buildIDInside|2, at.PID, at.TID, uint64(0x401000), uint64(0x1000), uint64(0x1000),
+	r.Add(perfdatatest.Record(10, buildIDInside|2, process.PID, process.TID, uint64(0x401000), uint64(0x1000), uint64(0x1000),
 		uint8(len(id)), uint8(0), uint16(0), append(id, make([]byte, 20-len(id))...), uint32(5), uint32(2),
-		perfdatatest.Name(path), r.SampleID(at)))
+		perfdatatest.Name(path), r.SampleID(process)))
 }
 
 // stackAt is where the copied stacks begin.
@@ -98,8 +98,8 @@ func (r *perfRecorder) sample(pid int32, rip uint64, chained bool) {
 	if chained {
 		rbp = stackAt
 	}
-	at := r.id(pid)
-	r.Add(perfdatatest.Record(9, 2, rip, at.PID, at.TID, at.Time, uint64(5), uint64(0),
+	id := r.id(pid)
+	r.Add(perfdatatest.Record(9, 2, rip, id.PID, id.TID, id.Time, uint64(5), uint64(0),
 		uint64(2), rbp, uint64(stackAt), rip, uint64(len(stack)), stack, uint64(16)))
 }
 

@@ -51,8 +51,8 @@ func ToSFrame(t *dwarfcfa.Table, version uint8, starts []dwarfcfa.Addr) ([]sfram
 		}
 		rep.Bytes += uint64(r.End - r.Start)
 		// A range goes over several functions if some begin inside it.
-		for at := r.Start; at < r.End; {
-			for next < len(starts) && starts[next] <= at {
+		for pc := r.Start; pc < r.End; {
+			for next < len(starts) && starts[next] <= pc {
 				next++
 			}
 			to := r.End
@@ -62,18 +62,18 @@ func ToSFrame(t *dwarfcfa.Table, version uint8, starts []dwarfcfa.Addr) ([]sfram
 			n := len(entries)
 			// A function begins at a known start, behind a hole, where the kind of frame changes,
 			// and where an entry is full.
-			if n == 0 || end != at || next > 0 && starts[next-1] == at || entries[n-1].Signal != signal ||
-				len(entries[n-1].Rows) == math.MaxUint16 || at-dwarfcfa.Addr(entries[n-1].Start) > maxSFrame {
-				entries = append(entries, sframe.Entry{Start: uint64(at), Signal: signal})
+			if n == 0 || end != pc || next > 0 && starts[next-1] == pc || entries[n-1].Signal != signal ||
+				len(entries[n-1].Rows) == math.MaxUint16 || pc-dwarfcfa.Addr(entries[n-1].Start) > maxSFrame {
+				entries = append(entries, sframe.Entry{Start: uint64(pc), Signal: signal})
 				n++
 			}
-			to = min(to, at+maxSFrame)
+			to = min(to, pc+maxSFrame)
 			e := &entries[n-1]
 			// Rows count from their function's start.
-			said.Start = uint32(at - dwarfcfa.Addr(e.Start))
+			said.Start = uint32(pc - dwarfcfa.Addr(e.Start))
 			e.Rows = append(e.Rows, said)
 			e.Size = uint32(to - dwarfcfa.Addr(e.Start))
-			at, end = to, to
+			pc, end = to, to
 		}
 	}
 	rep.Functions = len(entries)

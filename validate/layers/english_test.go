@@ -31,9 +31,9 @@ func TestWords(t *testing.T) {
 	for _, path := range sources(t, ".go", ".c", ".cc", ".h", ".S", ".md", ".sh") {
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
-		for _, at := range riddles.FindAllIndex(text, -1) {
-			places = append(places, fmt.Sprintf("%s:%d: %s", path, 1+strings.Count(string(text[:at[0]]), "\n"),
-				text[at[0]:at[1]]))
+		for _, span := range riddles.FindAllIndex(text, -1) {
+			places = append(places, fmt.Sprintf("%s:%d: %s", path, 1+strings.Count(string(text[:span[0]]), "\n"),
+				text[span[0]:span[1]]))
 		}
 	}
 	assert.Empty(t, places, "%d phrases to say more plainly:\n%s", len(places), strings.Join(places, "\n"))

@@ -66,8 +66,8 @@ func TestGDB(t *testing.T) {
 			places := map[string]int{} // distinct ones in eh_elfs, by file
 			seen := map[string]bool{}
 			for i, text := range steppedByGDB(t, exe, ehElfs, c.breakpoint, c.steps) {
-				at := symbol.FindStringSubmatch(text)
-				require.NotNil(t, at, "step %d: %s", i, text)
+				match := symbol.FindStringSubmatch(text)
+				require.NotNil(t, match, "step %d: %s", i, text)
 				var names []string
 				for _, m := range frame.FindAllStringSubmatch(text, -1) {
 					names = append(names, m[1])
@@ -79,17 +79,17 @@ func TestGDB(t *testing.T) {
 				require.NotContains(t, text, "corrupt")
 				require.Regexp(t, `(^| )main$`, stack, "step %d: %s", i, text)
 				inside[names[0]]++
-				file := filepath.Base(at[2])
+				file := filepath.Base(match[2])
 				if !strings.HasSuffix(file, ".eh_elf.so") {
 					continue
 				}
 				// gdb knows the function and the file, and who called it.
-				require.Contains(t, []string{"_eh_elf_walk", "_eh_elf_chain_1", "_eh_elf"}, at[1], text)
-				require.Equal(t, at[1], names[0], text)
+				require.Contains(t, []string{"_eh_elf_walk", "_eh_elf_chain_1", "_eh_elf"}, match[1], text)
+				require.Equal(t, match[1], names[0], text)
 				require.Regexp(t,
 					`^(_eh_elf )?(_eh_elf_walk |_eh_elf_chain_1 )*(_eh_elf )?(walk_with |chain_call walk_chain )?walk_work (walk_only )?main$`, stack, text)
-				if !seen[at[0]] {
-					seen[at[0]] = true
+				if !seen[match[0]] {
+					seen[match[0]] = true
 					places[file]++
 				}
 			}

@@ -141,20 +141,20 @@ func (e *emitter) one(t *dwarfcfa.Table, v variant) (err error) {
 // groups returns a table of n groups of ranges far apart; tables lead to the segments of many.
 func groups(n int) *dwarfcfa.Table {
 	t := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
-	at := dwarfcfa.Addr(0x1f4) // inside a page, so that borders fall anywhere
+	pc := dwarfcfa.Addr(0x1f4) // inside a page, so that borders fall anywhere
 	for i := range n {
 		for j := range 9 {
 			if i == 0 {
 				t.Rows = append(t.Rows, rowtest.Row(abi.RSP, 8*int64(j+1)))
 			}
-			end := at + 213
+			end := pc + 213
 			if i%5 == 2 && j == 8 { // a range over many pages, which needs a separate segment
 				end += 0x30000
 			}
-			t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: at, End: end, Row: uint32(j)})
-			at = end
+			t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: pc, End: end, Row: uint32(j)})
+			pc = end
 		}
-		at += 0x80000 + 0x1230*dwarfcfa.Addr(i)
+		pc += 0x80000 + 0x1230*dwarfcfa.Addr(i)
 	}
 	return t
 }
@@ -163,16 +163,16 @@ func groups(n int) *dwarfcfa.Table {
 // of the fast path's offsets, of slots.
 func bounds() *dwarfcfa.Table {
 	t := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
-	at := dwarfcfa.Addr(0x1f4)
+	pc := dwarfcfa.Addr(0x1f4)
 	add := func(r dwarfcfa.Row, size dwarfcfa.Addr) { // each row once
 		for i := range t.Rows {
 			if t.Rows[i] == r {
 				return
 			}
 		}
-		t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: at, End: at + size, Row: uint32(len(t.Rows))})
+		t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: pc, End: pc + size, Row: uint32(len(t.Rows))})
 		t.Rows = append(t.Rows, r)
-		at += size
+		pc += size
 	}
 	// Offsets around -1024 and 1016: a byte times 8 holds -1024 to 1016.
 	edges := []int64{-16, -24, -1016, -1024, -1032, 8, 1016, 1024, -13, 1 << 30, -1 << 30, -1<<30 - 8, 1<<31 - 8,

@@ -152,7 +152,7 @@ func parse(text string) (list []mutant, err error) {
 func (m *mutant) apply(text string) (string, error) {
 	lines := strings.Split(text, "\n")
 	// The lines must be there exactly once, whatever their indentation.
-	at := -1
+	index := -1
 	for i := 0; i+len(m.old) <= len(lines); i++ {
 		same := true
 		for k, old := range m.old {
@@ -161,17 +161,17 @@ func (m *mutant) apply(text string) (string, error) {
 		if !same {
 			continue
 		}
-		if at >= 0 {
-			return "", fmt.Errorf("its lines are there twice, at %d and %d", at+1, i+1)
+		if index >= 0 {
+			return "", fmt.Errorf("its lines are there twice, at %d and %d", index+1, i+1)
 		}
-		at = i
+		index = i
 	}
-	if at < 0 {
+	if index < 0 {
 		return "", errors.New("its lines are not in the emitter: update list.txt")
 	}
-	out := append([]string{}, lines[:at]...)
+	out := append([]string{}, lines[:index]...)
 	out = append(out, m.new...)
-	return strings.Join(append(out, lines[at+len(m.old):]...), "\n"), nil
+	return strings.Join(append(out, lines[index+len(m.old):]...), "\n"), nil
 }
 
 // judge tries changes.

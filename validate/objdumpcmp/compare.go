@@ -61,11 +61,11 @@ func Listing(listing io.Reader, covered func(uint64) bool) (*Result, error) {
 	var code [16]byte
 	var in x86.Inst
 	for sc.Scan() {
-		at, rest, ok := strings.Cut(sc.Text(), ":\t")
+		addr, rest, ok := strings.Cut(sc.Text(), ":\t")
 		if !ok {
 			continue
 		}
-		pc, err := strconv.ParseUint(strings.TrimSpace(at), 16, 64)
+		pc, err := strconv.ParseUint(strings.TrimSpace(addr), 16, 64)
 		if err != nil || covered != nil && !covered(pc) {
 			continue
 		}

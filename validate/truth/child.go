@@ -88,10 +88,10 @@ func (c *child) relocate() {
 		}
 		b, _ := s.Data()
 		for ; len(b) >= 24; b = b[24:] {
-			at, info := binary.LittleEndian.Uint64(b)-c.low, binary.LittleEndian.Uint64(b[8:])
+			offset, info := binary.LittleEndian.Uint64(b)-c.low, binary.LittleEndian.Uint64(b[8:])
 			v := binary.LittleEndian.Uint64(b[16:])
 			switch kind, k := elf.R_X86_64(uint32(info)), int(info>>32)-1; {
-			case at > uint64(len(c.data)-8):
+			case offset > uint64(len(c.data)-8):
 				continue
 			case kind == elf.R_X86_64_RELATIVE:
 				v += c.bias
@@ -106,7 +106,7 @@ func (c *child) relocate() {
 			default:
 				v = outside
 			}
-			binary.LittleEndian.PutUint64(c.data[at:], v)
+			binary.LittleEndian.PutUint64(c.data[offset:], v)
 		}
 	}
 }
@@ -157,10 +157,10 @@ func anyValue(rng *rand.Rand) uint64 {
 	return arenaAt + rng.Uint64N(areaLen/128)*64
 }
 
-func (c *child) mmap(at, size, mode uint64) {
-	got := c.syscall(unix.SYS_MMAP, at, size, mode, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE)
-	if c.err == nil && got != at {
-		c.err = fmt.Errorf("no memory at %#x: %w", at, unix.Errno(-got))
+func (c *child) mmap(addr, size, mode uint64) {
+	got := c.syscall(unix.SYS_MMAP, addr, size, mode, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE)
+	if c.err == nil && got != addr {
+		c.err = fmt.Errorf("no memory at %#x: %w", addr, unix.Errno(-got))
 	}
 }
 

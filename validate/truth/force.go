@@ -342,8 +342,8 @@ func (q *attempt) calleeReturns() bool {
 		return false
 	}
 	q.r.Rip, q.r.Rsp = binary.LittleEndian.Uint64(b[:]), q.r.Rsp+8
-	for at := 0; at < len(b); at += 8 {
-		binary.LittleEndian.PutUint64(b[at:], q.rng.Uint64())
+	for i := 0; i < len(b); i += 8 {
+		binary.LittleEndian.PutUint64(b[i:], q.rng.Uint64())
 	}
 	q.c.write(q.r.Rsp-uint64(len(b)), b[:])
 	if !q.leaves() {

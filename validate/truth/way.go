@@ -38,9 +38,9 @@ func (f *forced) ways(pc uint64) (list []*way) {
 		seen[i] = true
 		for _, start := range f.starts(i, pc) {
 			w := f.explore(start)
-			if w.goal = w.distances(func(at uint64) bool { return at == pc }); len(w.goal) > 0 {
+			if w.goal = w.distances(func(x uint64) bool { return x == pc }); len(w.goal) > 0 {
 				if _, ok := w.goal[w.entry]; ok {
-					w.exit = w.distances(func(at uint64) bool { return len(w.next[at]) == 0 && f.leavesAt(at) })
+					w.exit = w.distances(func(x uint64) bool { return len(w.next[x]) == 0 && f.leavesAt(x) })
 					list = append(list, w)
 				}
 			}
@@ -64,9 +64,9 @@ func (f *forced) starts(i int, pc uint64) (list []uint64) {
 	if list = slices.Compact(list); len(list) == 0 && len(into) == 0 {
 		list = append(list, p.Lo)
 	}
-	for at := pc; at >= p.Lo && at+4096 > pc; at-- {
-		if in := f.inst(at); in != nil && in.Op == x86.OpENDBR64 {
-			return append(list, at)
+	for start := pc; start >= p.Lo && start+4096 > pc; start-- {
+		if in := f.inst(start); in != nil && in.Op == x86.OpENDBR64 {
+			return append(list, start)
 		}
 	}
 	return list
@@ -187,9 +187,9 @@ func (f *forced) explore(entry uint64) *way {
 func (w *way) leadIndirect(jumps []uint64) (found []uint64) {
 	for _, targets := range w.tables {
 		for _, t := range targets {
-			for _, at := range jumps {
-				if !slices.Contains(w.next[at], t) {
-					w.next[at] = append(w.next[at], t)
+			for _, jump := range jumps {
+				if !slices.Contains(w.next[jump], t) {
+					w.next[jump] = append(w.next[jump], t)
 					found = append(found, t)
 				}
 			}
@@ -276,12 +276,12 @@ func (q *attempt) steer(pc uint64, in *x86.Inst) {
 	if !in.MemRead || in.Mem.Index > x86.R15 || in.Mem.VSIB {
 		return
 	}
-	at := uint64(in.Mem.Disp)
+	addr := uint64(in.Mem.Disp)
 	if in.Mem.Base <= x86.R15 {
-		at += *general(&q.r)[in.Mem.Base] - q.c.bias
+		addr += *general(&q.r)[in.Mem.Base] - q.c.bias
 	}
-	targets, size := q.way.tables[at], uint8(4)
-	if q.way.wide[at] {
+	targets, size := q.way.tables[addr], uint8(4)
+	if q.way.wide[addr] {
 		size = 8
 	}
 	if to, ok := q.choose(targets); ok && in.Mem.Scale == size {

@@ -21,12 +21,12 @@ type chains struct {
 // newChains lays the object out twice.
 func newChains(obj *ehelf.Object, t *dwarfcfa.Table, r *rng) *chains {
 	c := &chains{low: uint64(t.Low()), size: uint64(t.High() - t.Low()), pcs: make([]uint64, maxWalk)}
-	at := 1<<32 + r.below(1<<40)
+	addr := 1<<32 + r.below(1<<40)
 	for i := range c.bias {
-		c.bias[i] = at - c.low
-		c.spans.Add(at, at+c.size)
+		c.bias[i] = addr - c.low
+		c.spans.Add(addr, addr+c.size)
 		c.spans.Set(i, obj, c.bias[i])
-		at += c.size + r.below(3)*r.below(1<<20) // a gap between them, or none
+		addr += c.size + r.below(3)*r.below(1<<20) // a gap between them, or none
 	}
 	return c
 }
@@ -57,8 +57,8 @@ func (c *checker) chain() error {
 	place := -1
 	for c.want.Status = abi.StatusOK; c.want.Status == abi.StatusOK && len(c.wantPCs) < max; {
 		// The code checks that rsp is valid before it looks up the pc.
-		if at := ch.place(c.want.LookupPC()); place < 0 || c.want.Valid&(1<<abi.RSP) != 0 {
-			place = at
+		if found := ch.place(c.want.LookupPC()); place < 0 || c.want.Valid&(1<<abi.RSP) != 0 {
+			place = found
 		}
 		if place < 0 {
 			c.want.Status = abi.StatusNoInfo

@@ -199,9 +199,9 @@ func (c *checker) edges(pc dwarfcfa.Addr, row *dwarfcfa.Row) error {
 			return err
 		}
 	}
-	for _, at := range words {
+	for _, word := range words {
 		for _, d := range []int64{-9, -8, -7, -1, 0, 1, 7, 8, 9} {
-			edge := uint64(middle + at + d)
+			edge := uint64(middle + word + d)
 			if err := try(0, edge, abi.AllRegs, d%2 == 0); err != nil { // it ends there
 				return err
 			}

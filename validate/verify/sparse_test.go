@@ -22,14 +22,14 @@ func sparseTable(rng *rand.Rand, groups, bits int) *dwarfcfa.Table {
 		t.Rows = append(t.Rows, rowtest.Row(abi.RSP, 8*int64(i+1)))
 	}
 	t.Rows = append(t.Rows, rowtest.Row(abi.RBP, 16, abi.RBP), rowtest.Row(abi.RBX, 16))
-	at := dwarfcfa.Addr(rng.Uint64N(5000))
+	pc := dwarfcfa.Addr(rng.Uint64N(5000))
 	add := func(size uint64) {
-		r := dwarfcfa.Range{Start: at, End: at + dwarfcfa.Addr(size), Row: uint32(rng.IntN(len(t.Rows)))}
-		if n := len(t.Ranges); n > 0 && t.Ranges[n-1].End == at && t.Ranges[n-1].Row == r.Row {
+		r := dwarfcfa.Range{Start: pc, End: pc + dwarfcfa.Addr(size), Row: uint32(rng.IntN(len(t.Rows)))}
+		if n := len(t.Ranges); n > 0 && t.Ranges[n-1].End == pc && t.Ranges[n-1].Row == r.Row {
 			r.Row = (r.Row + 1) % uint32(len(t.Rows))
 		}
 		t.Ranges = append(t.Ranges, r)
-		at = r.End
+		pc = r.End
 	}
 	far := func() uint64 { return 1 + rng.Uint64N(1<<rng.IntN(bits+1)) }
 	for range groups {
@@ -37,9 +37,9 @@ func sparseTable(rng *rand.Rand, groups, bits int) *dwarfcfa.Table {
 		case 0:
 			add(far())
 		case 1:
-			at = (at + dwarfcfa.Addr(far()) + 0xff) &^ 0xff // the next one begins with a page
+			pc = (pc + dwarfcfa.Addr(far()) + 0xff) &^ 0xff // the next one begins with a page
 		default:
-			at += dwarfcfa.Addr(far())
+			pc += dwarfcfa.Addr(far())
 		}
 		for range rng.IntN(60) {
 			add(1 + rng.Uint64N(1<<rng.IntN(9)))

@@ -273,15 +273,15 @@ func (c *checker) edge(pc dwarfcfa.Addr, row *dwarfcfa.Row) {
 // walk compares a walk of several steps on a stack that leads from row to row.
 func (c *checker) walk() error {
 	m := c.stack
-	at := c.anyPC()
+	pc := c.anyPC()
 	bias := c.rng.word() &^ 0xfff
-	c.deepStack(at, bias, func() uint64 { return uint64(c.anyPC()) + bias })
+	c.deepStack(pc, bias, func() uint64 { return uint64(c.anyPC()) + bias })
 	m.seed = nil
 	if c.rng.oneIn(8) {
 		m.seed = new(uint64)
 	}
 	c.result.Walks++
-	return c.compare(at, "walk", m, 1+int(c.rng.below(maxWalk)), !c.rng.oneIn(4))
+	return c.compare(pc, "walk", m, 1+int(c.rng.below(maxWalk)), !c.rng.oneIn(4))
 }
 
 // anyPC returns a pc of any range.
@@ -292,11 +292,11 @@ func (c *checker) anyPC() dwarfcfa.Addr {
 
 // deepStack fills the stack with results of pc, which are run-time addresses to look
 // up, and with pointers into the stack, and sets start to a frame there.
-func (c *checker) deepStack(at dwarfcfa.Addr, bias uint64, pc func() uint64) {
+func (c *checker) deepStack(start dwarfcfa.Addr, bias uint64, pc func() uint64) {
 	m := c.stack
 	m.place(&c.rng)
 	m.open(0, m.room)
-	c.frameAt(at, bias, m)
+	c.frameAt(start, bias, m)
 	c.start.Reg[abi.RSP] = m.lo + c.rng.below(m.size)&^7
 	// Only the part that a walk is likely to reach is filled again.
 	begin := (c.start.Reg[abi.RSP] - m.lo) &^ 7

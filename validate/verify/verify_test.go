@@ -120,9 +120,9 @@ func TestSaveSlots(t *testing.T) {
 	table := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
 	add := func(saves map[int]int64) {
 		row := rowtest.Row(abi.RSP, 48)
-		for reg, at := range saves {
-			if at != 0 {
-				row.Regs[reg] = rowtest.Saved(at)
+		for reg, offset := range saves {
+			if offset != 0 {
+				row.Regs[reg] = rowtest.Saved(offset)
 			}
 		}
 		start := dwarfcfa.Addr(0x1000 + 8*len(table.Rows))

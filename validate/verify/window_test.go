@@ -39,16 +39,16 @@ func TestWindowEnds(t *testing.T) {
 		require.NoError(t, err)
 		defer obj.Close()
 		for _, pc := range []uint64{0x1000, 0x1010} {
-			for _, at := range []uint64{^uint64(7), ^uint64(6), ^uint64(0)} {
+			for _, addr := range []uint64{^uint64(7), ^uint64(6), ^uint64(0)} {
 				for _, lo := range []uint64{0, 1 << 40} {
 					mem := &abi.Memory{Lo: lo, Size: ^uint64(0)}
 					regs := &abi.Regs{Valid: abi.AllRegs, Exact: 1}
-					regs.Reg[abi.RIP], regs.Reg[abi.RSP], regs.Reg[abi.RBP] = pc, at+lo, at+lo
+					regs.Reg[abi.RIP], regs.Reg[abi.RSP], regs.Reg[abi.RBP] = pc, addr+lo, addr+lo
 					want := *regs
 					table.Step(&want, unreadable{t, mem}, 0)
 					pcs := new(uint64)
 					n := obj.WalkRaw(regs, mem, 0, pcs, 1)
-					name := fmt.Sprintf("%s: pc %#x, %#x+%#x", v.name, pc, lo, at)
+					name := fmt.Sprintf("%s: pc %#x, %#x+%#x", v.name, pc, lo, addr)
 					assert.Equal(t, uint64(0), n, name)
 					assert.Equal(t, abi.StatusUnreadable, regs.Status, name)
 					assert.Equal(t, want, *regs, name)

@@ -80,14 +80,14 @@ func mutate(whole []byte, rnd *rand.Rand) []byte {
 		return b[:rnd.IntN(len(b))]
 	}
 	for range 1 + rnd.IntN(4) {
-		at := rnd.IntN(len(b))
+		i := rnd.IntN(len(b))
 		switch rnd.IntN(3) {
 		case 0:
-			b[at] = byte(rnd.Uint32())
+			b[i] = byte(rnd.Uint32())
 		case 1:
-			b[at] ^= 1 << rnd.IntN(8)
+			b[i] ^= 1 << rnd.IntN(8)
 		default:
-			copy(b[at:], whole[rnd.IntN(len(whole)-4):][:4])
+			copy(b[i:], whole[rnd.IntN(len(whole)-4):][:4])
 		}
 	}
 	return b

@@ -65,10 +65,10 @@ func newGraph(b []byte, base *graph) (*graph, error) {
 		return nil, errors.New("not BTF of this machine's byte order")
 	}
 	// part returns the part of the file whose offset and length are at a place in the header.
-	part := func(at int) ([]byte, error) {
+	part := func(field int) ([]byte, error) {
 		// Offsets count from the end of the header, whose length is at 4.
-		from := uint64(le.Uint32(b[4:])) + uint64(le.Uint32(b[at:]))
-		to := from + uint64(le.Uint32(b[at+4:]))
+		from := uint64(le.Uint32(b[4:])) + uint64(le.Uint32(b[field:]))
+		to := from + uint64(le.Uint32(b[field+4:]))
 		if to > uint64(len(b)) {
 			return nil, errShort
 		}
@@ -97,13 +97,13 @@ func newGraph(b []byte, base *graph) (*graph, error) {
 func (g *graph) index() error {
 	const typeSize = 12 // bytes of the fixed part of struct btf_type
 	le := binary.LittleEndian
-	for at := uint64(0); at+typeSize <= uint64(len(g.types)); {
+	for offset := uint64(0); offset+typeSize <= uint64(len(g.types)); {
 		if len(g.offsets) == maxTypes {
 			return fmt.Errorf("more than %d types", maxTypes)
 		}
-		t := g.types[at:]
+		t := g.types[offset:]
 		id := g.first + uint32(len(g.offsets))
-		g.offsets = append(g.offsets, uint32(at))
+		g.offsets = append(g.offsets, uint32(offset))
 		// A kind decides how many bytes follow its 12: see the kernel's Documentation/bpf/btf.rst.
 		n, size := uint64(le.Uint16(t[4:])), uint64(typeSize)
 		// Bits 24 to 28 of the info word are the kind; its low 16 bits, read above, the number of
@@ -129,7 +129,7 @@ func (g *graph) index() error {
 			size += 8 * n
 		}
 		// The last type must end inside the section.
-		if at += size; at > uint64(len(g.types)) {
+		if offset += size; offset > uint64(len(g.types)) {
 			return errShort
 		}
 	}
@@ -166,9 +166,9 @@ func (g *graph) refers(dst []uint32, id uint32) []uint32 {
 	n, more := int(le.Uint16(t[4:])), t[12:]
 	// each appends a reference of every element: size bytes long, the reference at an offset
 	// inside.
-	each := func(size, at int) {
+	each := func(size, offset int) {
 		for i := range n {
-			dst = append(dst, le.Uint32(more[size*i+at:]))
+			dst = append(dst, le.Uint32(more[size*i+offset:]))
 		}
 	}
 	// Kinds that refer to nothing come first; by default the third word is a reference.

@@ -97,22 +97,22 @@ func severalFunctions(list []elf.Symbol, err error) map[string]int {
 			continue
 		}
 		// Symbols at one place are aliases, which share a prototype.
-		at := place{s.Section, s.Value}
+		where := place{s.Section, s.Value}
 		was, met := first[s.Name]
 		switch {
 		case !met:
-			first[s.Name] = at
-		case was != at:
+			first[s.Name] = where
+		case was != where:
 			if others[s.Name] == nil {
 				others[s.Name] = make(map[place]bool)
 			}
-			others[s.Name][at] = true
+			others[s.Name][where] = true
 		}
 	}
 	several := make(map[string]int)
-	for name, at := range others {
+	for name, where := range others {
 		// The first place counts, too.
-		several[name] = 1 + len(at)
+		several[name] = 1 + len(where)
 	}
 	return several
 }

@@ -233,22 +233,22 @@ func (a *abbrev) parse(c *cursor, f format, keep bool) {
 	}
 	var run uint64 // bytes of fixed size since the last step
 	for {
-		at := attr{name: uint16(c.uleb()), form: uint16(c.uleb())}
-		if at.form == formImplicitConst {
-			at.implicit = c.sleb()
+		attribute := attr{name: uint16(c.uleb()), form: uint16(c.uleb())}
+		if attribute.form == formImplicitConst {
+			attribute.implicit = c.sleb()
 		}
-		if at.name == 0 && at.form == 0 || c.bad {
+		if attribute.name == 0 && attribute.form == 0 || c.bad {
 			break
 		}
 		if keep {
-			a.attrs = append(a.attrs, at)
+			a.attrs = append(a.attrs, attribute)
 		}
 		// Values of fixed size add up: an entry is skipped in few steps.
-		if n, fixed := formSize(at.form, f); fixed {
+		if n, fixed := formSize(attribute.form, f); fixed {
 			run += n
 			continue
 		}
-		a.skip = append(a.skip, step{uint32(run), at.form})
+		a.skip = append(a.skip, step{uint32(run), attribute.form})
 		run = 0
 	}
 	if run > 0 {

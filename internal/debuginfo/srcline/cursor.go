@@ -15,9 +15,9 @@ func (c *cursor) take(n uint64) []byte {
 		c.bad = true
 		return nil
 	}
-	at := c.off
+	start := c.off
 	c.off += n
-	return c.b[at:c.off]
+	return c.b[start:c.off]
 }
 
 // skip, u8, u16, u32 and u64 step over or read fixed sizes.
@@ -104,7 +104,7 @@ func (c *cursor) sleb() int64 {
 
 // cstr reads up to and including a zero byte.
 func (c *cursor) cstr() []byte {
-	at := c.off
+	start := c.off
 	for !c.bad {
 		if c.off >= uint64(len(c.b)) {
 			c.bad = true
@@ -112,7 +112,7 @@ func (c *cursor) cstr() []byte {
 		}
 		c.off++
 		if c.b[c.off-1] == 0 {
-			return c.b[at : c.off-1]
+			return c.b[start : c.off-1]
 		}
 	}
 	return nil

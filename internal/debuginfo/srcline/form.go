@@ -130,11 +130,11 @@ func (u *unit) indexed(i uint64) (uint64, bool) {
 	if i > uint64(len(u.root.addr)) || u.root.addrBase > uint64(len(u.root.addr)) {
 		return 0, false
 	}
-	at := u.root.addrBase + i*size
-	if at+size > uint64(len(u.root.addr)) {
+	offset := u.root.addrBase + i*size
+	if offset+size > uint64(len(u.root.addr)) {
 		return 0, false
 	}
-	return binary.LittleEndian.Uint64(u.root.addr[at:]), true
+	return binary.LittleEndian.Uint64(u.root.addr[offset:]), true
 }
 
 // str returns the value of a class string, "" for another.

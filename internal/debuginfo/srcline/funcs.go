@@ -76,7 +76,7 @@ func (u *unit) walk(t *funcTable, extents *[]extent) error {
 	var up []level
 	var spans []span
 	for c.off < u.end && !c.bad {
-		at := c.off
+		start := c.off
 		code := c.uleb()
 		if code == 0 {
 			// An entry of 0 ends a list of children.
@@ -87,12 +87,12 @@ func (u *unit) walk(t *funcTable, extents *[]extent) error {
 		}
 		a := abbrevs.find(code)
 		if a == nil {
-			return fmt.Errorf("entry at %#x of .debug_info: no abbreviation %d", at, code)
+			return fmt.Errorf("entry at %#x of .debug_info: no abbreviation %d", start, code)
 		}
 		// Entries that are no functions, such as blocks, leave the level as it is.
 		next := here
 		if a.tag == tagSubprogram || a.tag == tagInlinedSubroutine {
-			f := function{entry: ref(at), parent: none}
+			f := function{entry: ref(start), parent: none}
 			spans = u.function(&c, a, &f, spans[:0])
 			inlined := a.tag == tagInlinedSubroutine
 			switch {
@@ -137,10 +137,10 @@ func (u *unit) walk(t *funcTable, extents *[]extent) error {
 // function reads the entry of a function.
 func (u *unit) function(c *cursor, a *abbrev, f *function, spans []span) []span {
 	var low, high, ranges value
-	for _, at := range a.attrs {
-		v := read(c, at, u.format)
+	for _, attribute := range a.attrs {
+		v := read(c, attribute, u.format)
 		// Other attributes, such as the name, are read on demand.
-		switch at.name {
+		switch attribute.name {
 		case atLowPC:
 			low = v
 		case atHighPC:
@@ -255,12 +255,12 @@ func (u *unit) names(off uint64) (plain, linkage string, next ref) {
 	if a == nil {
 		return
 	}
-	for _, at := range a.attrs {
-		v := read(&c, at, u.format)
+	for _, attribute := range a.attrs {
+		v := read(&c, attribute, u.format)
 		if c.bad {
 			return
 		}
-		switch at.name {
+		switch attribute.name {
 		case atName:
 			plain = u.str(v)
 		case atLinkageName, atMIPSLinkage:

@@ -105,13 +105,13 @@ func randomCode(o *Object, n int) (addrs []uint64) {
 	}
 	rnd := rand.New(rand.NewPCG(21, 22))
 	for range n {
-		at := rnd.Uint64N(total)
+		drawn := rnd.Uint64N(total)
 		for _, l := range list {
-			if at < l.End-l.Start {
-				addrs = append(addrs, l.Start+at)
+			if drawn < l.End-l.Start {
+				addrs = append(addrs, l.Start+drawn)
 				break
 			}
-			at -= l.End - l.Start
+			drawn -= l.End - l.Start
 		}
 	}
 	return addrs
@@ -132,13 +132,13 @@ func (g gdbFunction) is(name string) bool {
 func gdbFunctions(t *testing.T, path string, addrs []uint64) (list [][]gdbFunction) {
 	t.Helper()
 	dir := t.TempDir()
-	at, script := filepath.Join(dir, "addresses"), filepath.Join(dir, "ask.py")
+	addresses, script := filepath.Join(dir, "addresses"), filepath.Join(dir, "ask.py")
 	var text strings.Builder
 	for _, a := range addrs {
 		fmt.Fprintf(&text, "%x\n", a)
 	}
-	require.NoError(t, os.WriteFile(at, []byte(text.String()), 0o666))
-	require.NoError(t, os.WriteFile(script, fmt.Appendf(nil, gdbScript, at), 0o666))
+	require.NoError(t, os.WriteFile(addresses, []byte(text.String()), 0o666))
+	require.NoError(t, os.WriteFile(script, fmt.Appendf(nil, gdbScript, addresses), 0o666))
 	out, err := exec.Command("gdb", "-nx", "-q", "-batch", "-iex", "set debuginfod enabled off", "-x", script,
 		path).Output()
 	require.NoError(t, err)
@@ -179,8 +179,8 @@ func (g gdbFunction) declared() (list, hidden []string) {
 		if i < len(g.names) {
 			name = g.names[i]
 		}
-		if at := declarator.FindStringSubmatchIndex(typ); at != nil {
-			typ = typ[:at[2]] + name + typ[at[2]:]
+		if span := declarator.FindStringSubmatchIndex(typ); span != nil {
+			typ = typ[:span[2]] + name + typ[span[2]:]
 		} else {
 			typ += name
 		}

@@ -114,13 +114,13 @@ func (p *packed) upTo(n uint64) {
 func (p *packed) inflate(n uint64) error {
 	const step = 1 << 16
 	n = min(n, p.size)
-	at := p.have.Load()
-	if p.err != nil || n <= at {
+	have := p.have.Load()
+	if p.err != nil || n <= have {
 		return p.err
 	}
 	n = min(n+step, p.size)     // some more, so that small units do not each take a call
 	p.err = io.ErrUnexpectedEOF // remains if the code below faults
-	if _, err := io.ReadFull(p.stream, p.data[at:n]); err != nil {
+	if _, err := io.ReadFull(p.stream, p.data[have:n]); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			err = errSize
 		}

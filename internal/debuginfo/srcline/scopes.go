@@ -43,7 +43,7 @@ func (u *unit) readScopes() []scope {
 	var up []int32 // the scope around each open entry
 	// Scopes are few; entries in them are skipped, not kept.
 	for c.off < u.end && !c.bad {
-		at := c.off
+		start := c.off
 		code := c.uleb()
 		if code == 0 {
 			if len(up) > 0 {
@@ -81,7 +81,7 @@ func (u *unit) readScopes() []scope {
 			// Anonymous classes add nothing to a name.
 			if name != "" {
 				next = int32(len(list))
-				list = append(list, scope{off: at, end: u.end, parent: here, name: name})
+				list = append(list, scope{off: start, end: u.end, parent: here, name: name})
 			}
 		default:
 			skipEntry(&c, a, u.format)

@@ -89,11 +89,11 @@ func addr2line(t testing.TB, object string, addrs []uint64) map[uint64][]Frame {
 	out, err := cmd.Output()
 	require.NoError(t, err)
 	all := make(map[uint64][]Frame)
-	var at uint64
+	var addr uint64
 	s := bufio.NewScanner(bytes.NewReader(out))
 	for s.Scan() {
 		if n, ok := strings.CutPrefix(s.Text(), "0x"); ok {
-			at, err = strconv.ParseUint(n, 16, 64)
+			addr, err = strconv.ParseUint(n, 16, 64)
 			require.NoError(t, err)
 			continue
 		}
@@ -103,7 +103,7 @@ func addr2line(t testing.TB, object string, addrs []uint64) map[uint64][]Frame {
 		colon := strings.LastIndexByte(place, ':')
 		f.File = path.Clean(place[:colon])
 		f.Line, _ = strconv.Atoi(place[colon+1:])
-		all[at] = append(all[at], f)
+		all[addr] = append(all[addr], f)
 	}
 	for _, frames := range all {
 		for i := range frames {

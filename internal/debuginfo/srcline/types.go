@@ -164,12 +164,12 @@ func (k entryKey) entry() (e entry, err error) {
 		return e, fmt.Errorf("entry at %#x of .debug_info: no abbreviation %d", k.off, code)
 	}
 	e.tag, e.children, e.count = a.tag, a.children, -1
-	for _, at := range a.attrs {
-		v := read(&c, at, u.format)
+	for _, attribute := range a.attrs {
+		v := read(&c, attribute, u.format)
 		if c.bad { // an abbreviation ended inside the entry
 			return e, errEntry
 		}
-		switch at.name {
+		switch attribute.name {
 		case atName:
 			e.name = u.str(v)
 		case atType:
@@ -225,9 +225,9 @@ func (k entryKey) childrenOf(e *entry, f func(entryKey, *entry) bool) error {
 	}
 	// The entries below children are passed over by counting levels.
 	depth := 0
-	at := e.after
+	offset := e.after
 	for range maxChildren {
-		child := entryKey{k.unit, at}
+		child := entryKey{k.unit, offset}
 		c, err := child.entry()
 		switch {
 		case errors.Is(err, errNull):
@@ -243,7 +243,7 @@ func (k entryKey) childrenOf(e *entry, f func(entryKey, *entry) bool) error {
 		if c.children {
 			depth++
 		}
-		at = c.after
+		offset = c.after
 	}
 	return cdecl.ErrLarge
 }

@@ -33,13 +33,13 @@ func (s *sections) parseTypes() {
 		u.abbrevOff = c.offset(wide)
 		addrSize := c.u8()
 		// The signature, and where the type's entry is, from the unit's beginning.
-		signature, at := c.u64(), c.offset(wide)
+		signature, offset := c.u64(), c.offset(wide)
 		u.entries = c.off
 		if c.bad || u.version != 4 || addrSize != 8 || c.off > u.end {
 			s.index.typesErr = fmt.Errorf("unit at %#x of .debug_types: not a type unit of DWARF 4", begin)
 			return
 		}
-		s.addType(signature, entryKey{u, begin + at})
+		s.addType(signature, entryKey{u, begin + offset})
 		c.off = u.end
 	}
 }

@@ -195,9 +195,9 @@ func (u *unit) top() (t top, err error) {
 		return t, fmt.Errorf("unit at %#x of .debug_info: no abbreviation %d", u.off, code)
 	}
 	t.tag, t.children, t.dwoID = a.tag, a.children, u.dwoID
-	for _, at := range a.attrs {
-		v := read(&c, at, u.format)
-		switch at.name {
+	for _, attribute := range a.attrs {
+		v := read(&c, attribute, u.format)
+		switch attribute.name {
 		case atName:
 			t.name = v
 		case atLanguage:

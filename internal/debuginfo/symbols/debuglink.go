@@ -32,11 +32,11 @@ func debugLink(f *elf.File, r io.ReaderAt, dir string, debugDirs []string) *debu
 		return nil
 	}
 	name, _, _ := bytes.Cut(b, []byte{0})
-	at := (len(name) + crcSize) &^ (crcSize - 1) // the name is padded, with its zero
-	if len(name) == 0 || bytes.ContainsRune(name, '/') || len(b) < at+crcSize {
+	end := (len(name) + crcSize) &^ (crcSize - 1) // the name is padded, with its zero
+	if len(name) == 0 || bytes.ContainsRune(name, '/') || len(b) < end+crcSize {
 		return nil
 	}
-	d := &debugFile{crc: binary.LittleEndian.Uint32(b[at:])}
+	d := &debugFile{crc: binary.LittleEndian.Uint32(b[end:])}
 	d.buildID, _ = abi.BuildID(r)
 	d.paths = []string{filepath.Join(dir, string(name)), filepath.Join(dir, ".debug", string(name))}
 	for _, folder := range debugDirs {

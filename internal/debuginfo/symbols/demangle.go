@@ -58,8 +58,8 @@ func keepUnderscores(mangled string) string {
 	const start, hash = "_ZN", "17h"
 	const hashed = len(hash) + 16 // and its digits
 	body, end := mangled, ""
-	if at := strings.LastIndex(mangled, "E."); at > 0 {
-		body, end = mangled[:at+1], mangled[at+1:]
+	if i := strings.LastIndex(mangled, "E."); i > 0 {
+		body, end = mangled[:i+1], mangled[i+1:]
 	}
 	body, isNested := strings.CutPrefix(body, start)
 	if len(body) <= hashed || !isNested || !strings.HasSuffix(body, "E") ||
@@ -108,11 +108,11 @@ func DemangleParameters(name string) string {
 		return ""
 	}
 	full, plain := filter(name, demangle.NoClones), filter(name, demangle.NoParams)
-	at := strings.Index(full, plain+"(")
-	if at < 0 || len(full) >= longestName {
+	i := strings.Index(full, plain+"(")
+	if i < 0 || len(full) >= longestName {
 		return ""
 	}
-	list := full[at+len(plain):]
+	list := full[i+len(plain):]
 	end := closedAfter(list, 0)
 	if end < 0 {
 		return ""
@@ -159,11 +159,11 @@ func plainShift(name string) string {
 		return name
 	}
 	pair, dropped := parentheses(name), make([]bool, len(name))
-	for at := range len(name) {
-		if dropped[at] || !strings.HasPrefix(name[at:], shift) {
+	for i := range len(name) {
+		if dropped[i] || !strings.HasPrefix(name[i:], shift) {
 			continue
 		}
-		left, right := pair[at], pair[at+len(shift)-1]
+		left, right := pair[i], pair[i+len(shift)-1]
 		if left > 0 && right > 0 && right+1 < len(name) && name[left-1] == '(' && name[right+1] == ')' {
 			dropped[left-1], dropped[right+1] = true, true
 		}
@@ -199,14 +199,14 @@ func parentheses(s string) []int {
 
 // closedAfter returns the index of the parenthesis that closes the one at an index, or
 // -1.
-func closedAfter(s string, at int) int {
-	for depth := 0; at < len(s); at++ {
-		switch s[at] {
+func closedAfter(s string, i int) int {
+	for depth := 0; i < len(s); i++ {
+		switch s[i] {
 		case '(':
 			depth++
 		case ')':
 			if depth--; depth == 0 {
-				return at
+				return i
 			}
 		}
 	}

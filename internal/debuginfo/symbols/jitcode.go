@@ -33,41 +33,41 @@ func jitStart(r io.ReaderAt) (int64, error) {
 	default:
 		return 0, errNoJITDump
 	}
-	at := int64(le.Uint32(head[8:]))
-	if at < jitHeaderSize {
+	offset := int64(le.Uint32(head[8:]))
+	if offset < jitHeaderSize {
 		return 0, errJITRecord
 	}
-	return at, nil
+	return offset, nil
 }
 
 // eachJITRecord calls f for the records from at on, and returns the offset of the first that is not there to its end.
 // An error of f ends the walk; the offset is then the next record's.
-func eachJITRecord(r io.ReaderAt, at, size int64, f func(*jitRecord) error) (int64, error) {
+func eachJITRecord(r io.ReaderAt, offset, size int64, f func(*jitRecord) error) (int64, error) {
 	// A record's head and a name of usual length; the code is skipped.
 	buf := make([]byte, 1024)
-	for at+jitPrefixSize <= size {
-		n, err := r.ReadAt(buf, at)
+	for offset+jitPrefixSize <= size {
+		n, err := r.ReadAt(buf, offset)
 		if n < jitPrefixSize {
 			if err == io.EOF {
-				return at, nil
+				return offset, nil
 			}
-			return at, err
+			return offset, err
 		}
 		id, length := binary.LittleEndian.Uint32(buf), int64(binary.LittleEndian.Uint32(buf[4:]))
 		if length < jitPrefixSize {
-			return at, fmt.Errorf("%w at %#x", errJITRecord, at)
+			return offset, fmt.Errorf("%w at %#x", errJITRecord, offset)
 		}
-		if at+length > size {
-			return at, nil // it is being written
+		if offset+length > size {
+			return offset, nil // it is being written
 		}
 		body := buf[jitPrefixSize:max(jitPrefixSize, min(int64(n), length))]
-		rec := jitRecord{id, at, length, body}
-		at += length
+		rec := jitRecord{id, offset, length, body}
+		offset += length
 		if err := f(&rec); err != nil {
-			return at, err
+			return offset, err
 		}
 	}
-	return at, nil
+	return offset, nil
 }
 
 // JITFile is the jitdump file of a process, read for its code and unwind information while it

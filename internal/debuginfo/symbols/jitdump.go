@@ -64,7 +64,7 @@ var (
 // readJITDump returns the symbols in the order in which their code was loaded.
 func readJITDump(r io.ReaderAt, size int64, taken *account) (list []Symbol, err error) {
 	le := binary.LittleEndian
-	at, err := jitStart(r)
+	offset, err := jitStart(r)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func readJITDump(r io.ReaderAt, size int64, taken *account) (list []Symbol, err 
 		}
 		return nil
 	}
-	_, err = eachJITRecord(r, at, size, func(rec *jitRecord) error {
+	_, err = eachJITRecord(r, offset, size, func(rec *jitRecord) error {
 		body := rec.body
 		switch {
 		case rec.id == jitCodeLoad && len(body) > jitLoadSize:
@@ -112,13 +112,13 @@ func readJITDump(r io.ReaderAt, size int64, taken *account) (list []Symbol, err 
 
 // jitName returns the name at an offset, which ends with a zero; begin is what has been read of
 // the rest of its record.
-func jitName(r io.ReaderAt, at, rest int64, begin []byte) (string, error) {
+func jitName(r io.ReaderAt, offset, rest int64, begin []byte) (string, error) {
 	const longest = 64 << 10 // bytes
 	if i := bytes.IndexByte(begin, 0); i >= 0 {
 		return string(begin[:i]), nil
 	}
 	long := make([]byte, min(rest, longest))
-	n, err := r.ReadAt(long, at)
+	n, err := r.ReadAt(long, offset)
 	if err != nil && err != io.EOF {
 		return "", err
 	}

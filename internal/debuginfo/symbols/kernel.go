@@ -105,27 +105,27 @@ func (k *Kernel) sample() (bool, error) {
 	text := unsafe.Slice(unsafe.StringData(k.text), len(k.text))
 	last, lastAt := [2]uint64{}, 0
 	n := 0
-	for at, next := 0, 0; at < len(text); at = next {
+	for start, next := 0, 0; start < len(text); start = next {
 		var kind int
-		kind, next = splitLine(k.text, at)
+		kind, next = splitLine(k.text, start)
 		if kind < 0 {
 			continue
 		}
-		if kind != at+17 {
+		if kind != start+17 {
 			return false, nil
 		}
 		// Digits are in the order of their characters.
-		addr := [2]uint64{binary.BigEndian.Uint64(text[at:]), binary.BigEndian.Uint64(text[at+8:])}
+		addr := [2]uint64{binary.BigEndian.Uint64(text[start:]), binary.BigEndian.Uint64(text[start+8:])}
 		if addr[0] < last[0] || addr[0] == last[0] && addr[1] < last[1] {
 			return false, nil // with modules
 		}
-		last, lastAt = addr, at
+		last, lastAt = addr, start
 		if n%k.step == 0 {
-			v, err := parseHex(k.text[at : kind-1])
+			v, err := parseHex(k.text[start : kind-1])
 			if err != nil {
 				return false, err
 			}
-			k.lines = append(k.lines, kernelLine{v, uint32(at)})
+			k.lines = append(k.lines, kernelLine{v, uint32(start)})
 		}
 		n++
 	}
@@ -141,18 +141,18 @@ func (k *Kernel) sample() (bool, error) {
 func (k *Kernel) sort() error {
 	k.step, k.lines = 1, nil
 	some := false
-	for at, next := 0, 0; at < len(k.text); at = next {
+	for start, next := 0, 0; start < len(k.text); start = next {
 		var kind int
-		kind, next = splitLine(k.text, at)
+		kind, next = splitLine(k.text, start)
 		if kind < 0 {
 			continue
 		}
-		addr, err := parseHex(k.text[at : kind-1])
+		addr, err := parseHex(k.text[start : kind-1])
 		if err != nil {
 			return err
 		}
 		some = some || addr != 0
-		k.lines = append(k.lines, kernelLine{addr, uint32(at)})
+		k.lines = append(k.lines, kernelLine{addr, uint32(start)})
 	}
 	if !some {
 		return ErrHidden
@@ -168,16 +168,16 @@ func (k *Kernel) sort() error {
 
 // splitLine returns where the type of the symbol is in the line that begins at at, -1 if the
 // line has none that is kept, and where the next line begins.
-func splitLine(text string, at int) (kind, next int) {
-	kind = at + 17
+func splitLine(text string, start int) (kind, next int) {
+	kind = start + 17
 	if kind+2 > len(text) || text[kind-1] != ' ' { // no 16 digits
-		kind = at + strings.IndexByte(text[at:], ' ') + 1
+		kind = start + strings.IndexByte(text[start:], ' ') + 1
 	}
 	next = len(text)
-	if n := strings.IndexByte(text[at:], '\n'); n >= 0 {
-		next = at + n + 1
+	if n := strings.IndexByte(text[start:], '\n'); n >= 0 {
+		next = start + n + 1
 	}
-	if kind == at || kind+1 >= next || text[kind+1] != ' ' || !isCodeOrData[text[kind]] {
+	if kind == start || kind+1 >= next || text[kind+1] != ' ' || !isCodeOrData[text[kind]] {
 		return -1, next
 	}
 	return kind, next
@@ -232,12 +232,12 @@ func (k *Kernel) Find(addr uint64) (s *Symbol) {
 		}
 	}()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	at := int(k.lines[i].offset)
+	start := int(k.lines[i].offset)
 	s = &Symbol{Start: k.lines[i].addr}
 	if k.step == 1 && i+1 < len(k.lines) {
 		s.End = k.lines[i+1].addr
 	}
-	for p := at; k.step > 1 && s.End == 0 && p < len(k.text); {
+	for p := start; k.step > 1 && s.End == 0 && p < len(k.text); {
 		kind, next := splitLine(k.text, p)
 		if kind >= 0 {
 			switch a, err := parseHex(k.text[p : kind-1]); {
@@ -245,7 +245,7 @@ func (k *Kernel) Find(addr uint64) (s *Symbol) {
 			case a > addr:
 				s.End = a
 			default:
-				at, s.Start = p, a
+				start, s.Start = p, a
 			}
 		}
 		p = next
@@ -256,7 +256,7 @@ func (k *Kernel) Find(addr uint64) (s *Symbol) {
 	if addr >= s.End {
 		return nil
 	}
-	kind, next := splitLine(k.text, at)
+	kind, next := splitLine(k.text, start)
 	name, _, _ := strings.Cut(k.text[kind+2:next], "\n")
 	s.Name, s.Module, _ = strings.Cut(strings.Clone(name), "\t")
 	return s

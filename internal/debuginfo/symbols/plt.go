@@ -56,9 +56,9 @@ func plt(f *elf.File) []Symbol {
 		if sec.Entsize == 8 {
 			size = 8
 		}
-		for at := uint64(0); at+size <= uint64(len(code)); at += size {
-			start := sec.Addr + at
-			if n := entryName(code[at:at+size], start, slots, byNumber); n != "" && len(n) <= room {
+		for offset := uint64(0); offset+size <= uint64(len(code)); offset += size {
+			start := sec.Addr + offset
+			if n := entryName(code[offset:offset+size], start, slots, byNumber); n != "" && len(n) <= room {
 				room -= len(n)
 				list = append(list, Symbol{Start: start, End: start + size, Name: n + pltMark, rank: rankLocal})
 			}

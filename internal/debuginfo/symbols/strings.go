@@ -22,9 +22,9 @@ func newStringTable(table []byte) *stringTable {
 	// From the last block to the first: a block without a zero ends where the one after it does.
 	end := len(table)
 	for i := len(n.ends) - 1; i >= 0; i-- {
-		at := i * nameBlock
-		if k := strings.IndexByte(n.text[at:min(at+nameBlock, len(n.text))], 0); k >= 0 {
-			end = at + k
+		start := i * nameBlock
+		if k := strings.IndexByte(n.text[start:min(start+nameBlock, len(n.text))], 0); k >= 0 {
+			end = start + k
 		}
 		n.ends[i] = end
 	}

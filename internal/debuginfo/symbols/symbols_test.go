@@ -92,16 +92,16 @@ data: .quad 1
 	defer f.Close()
 	list, err := f.Symbols()
 	require.NoError(t, err)
-	at := make(map[string]uint64)
+	addrs := make(map[string]uint64)
 	for _, s := range list {
-		at[s.Name] = s.Value
+		addrs[s.Name] = s.Value
 	}
 	b, err := os.ReadFile(obj)
 	require.NoError(t, err)
 	table, err := FromELF(bytes.NewReader(b), "", nil, nil)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"before", "hot", "hot", "-"}, names(table, at["before"], at["hot"], at["inside"],
-		at["data"]))
+	assert.Equal(t, []string{"before", "hot", "hot", "-"}, names(table, addrs["before"], addrs["hot"], addrs["inside"],
+		addrs["data"]))
 }
 
 func TestDebugFile(t *testing.T) {

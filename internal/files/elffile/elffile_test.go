@@ -24,7 +24,7 @@ func file(data []byte, list ...section) []byte {
 	le := binary.LittleEndian
 	const header, entry = 64, 64
 	names := []byte{0}
-	at := func(name string) uint32 {
+	offset := func(name string) uint32 {
 		names = append(names, name...)
 		names = append(names, 0)
 		return uint32(len(names) - len(name) - 1)
@@ -32,7 +32,7 @@ func file(data []byte, list ...section) []byte {
 	heads := make([]byte, entry)
 	add := func(name string, typ elf.SectionType, flags elf.SectionFlag, off, size int) {
 		h := make([]byte, entry)
-		le.PutUint32(h, at(name))
+		le.PutUint32(h, offset(name))
 		le.PutUint32(h[4:], uint32(typ))
 		le.PutUint64(h[8:], uint64(flags))
 		le.PutUint64(h[24:], uint64(off))

@@ -144,7 +144,7 @@ func relr(r io.Reader, yield func(Reloc, error) bool) bool {
 	const mapped = 63
 	var b [8]byte
 	var next, count uint64
-	at := func(addr uint64) bool {
+	holds := func(addr uint64) bool {
 		if count++; count > maxRELR {
 			yield(Reloc{}, fmt.Errorf("a table of more than %d relative relocations", maxRELR))
 			return false
@@ -157,14 +157,14 @@ func relr(r io.Reader, yield func(Reloc, error) bool) bool {
 		}
 		entry := binary.LittleEndian.Uint64(b[:])
 		if entry&1 == 0 {
-			if !at(entry) {
+			if !holds(entry) {
 				return false
 			}
 			next = entry + 8
 			continue
 		}
 		for m := entry >> 1; m != 0; m &= m - 1 {
-			if !at(next + 8*uint64(bits.TrailingZeros64(m))) {
+			if !holds(next + 8*uint64(bits.TrailingZeros64(m))) {
 				return false
 			}
 		}

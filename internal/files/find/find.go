@@ -321,17 +321,17 @@ func (in *Input) addName(name Name) {
 // /proc/PID/maps shows that one.
 func (in *Input) addChain(path string) {
 	also := func(path string) { in.addName(Name{Path: path, Rel: filepath.Base(path), Next: path, Also: true}) }
-	at := path
+	dir := path
 	for range maxLinks {
-		to, err := os.Readlink(at)
+		to, err := os.Readlink(dir)
 		if err != nil {
 			break
 		}
 		if !filepath.IsAbs(to) {
-			to = filepath.Join(filepath.Dir(at), to)
+			to = filepath.Join(filepath.Dir(dir), to)
 		}
-		at = to
-		also(at)
+		dir = to
+		also(dir)
 	}
 	if real, err := filepath.EvalSymlinks(path); err == nil && filepath.Base(real) != filepath.Base(path) {
 		also(real)

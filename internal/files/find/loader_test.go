@@ -104,46 +104,46 @@ func cc(t *testing.T, args ...string) {
 func TestClosureRpath(t *testing.T) {
 	testtool.Need(t, "gcc", "ldd")
 	dir := t.TempDir()
-	at := func(parts ...string) string { return filepath.Join(append([]string{dir}, parts...)...) }
+	below := func(parts ...string) string { return filepath.Join(append([]string{dir}, parts...)...) }
 	for _, d := range []string{"bin", "run", "env", "deep", "hw/glibc-hwcaps/x86-64-v2", "elsewhere"} {
-		require.NoError(t, os.MkdirAll(at(d), 0o755))
+		require.NoError(t, os.MkdirAll(below(d), 0o755))
 	}
-	src := at("a.c")
+	src := below("a.c")
 	require.NoError(t, os.WriteFile(src, []byte("int NAME(void) { return 1; }\n"), 0o644))
 	lib := func(path, soname string, args ...string) {
 		name := strings.TrimSuffix(strings.TrimPrefix(soname, "lib"), ".so")
 		cc(t, append([]string{"-shared", "-fPIC", "-DNAME=f_" + name, "-o", path, "-Wl,-soname," + soname, src,
 			"-Wl,--no-as-needed"}, args...)...)
 	}
-	lib(at("env", "libenv.so"), "libenv.so")
-	lib(at("deep", "libdeep.so"), "libdeep.so")
-	lib(at("hw/glibc-hwcaps/x86-64-v2", "libhw.so"), "libhw.so")
-	lib(at("hw", "libhw.so"), "libhw.so")
-	lib(at("elsewhere", "libdirect.so"), "libdirect.so")
+	lib(below("env", "libenv.so"), "libenv.so")
+	lib(below("deep", "libdeep.so"), "libdeep.so")
+	lib(below("hw/glibc-hwcaps/x86-64-v2", "libhw.so"), "libhw.so")
+	lib(below("hw", "libhw.so"), "libhw.so")
+	lib(below("elsewhere", "libdirect.so"), "libdirect.so")
 	// libnear needs libdeep and has no path: the program's DT_RPATH is inherited.
-	lib(at("run", "libnear.so"), "libnear.so", at("deep", "libdeep.so"))
+	lib(below("run", "libnear.so"), "libnear.so", below("deep", "libdeep.so"))
 	// a wrong-class file of the right name stands in the way
-	require.NoError(t, os.WriteFile(at("run", "libenv.so"), append([]byte("\x7fELF\x01\x01\x01"),
+	require.NoError(t, os.WriteFile(below("run", "libenv.so"), append([]byte("\x7fELF\x01\x01\x01"),
 		make([]byte, 100)...), 0o644))
 
-	main := at("main.c")
+	main := below("main.c")
 	require.NoError(t, os.WriteFile(main, []byte("int main(void) { return 0; }\n"), 0o644))
-	libs := []string{at("run", "libnear.so"), at("env", "libenv.so"), at("hw", "libhw.so"),
-		at("elsewhere", "libdirect.so")}
+	libs := []string{below("run", "libnear.so"), below("env", "libenv.so"), below("hw", "libhw.so"),
+		below("elsewhere", "libdirect.so")}
 	for name, flags := range map[string][]string{
-		"rpath":   {"-Wl,--disable-new-dtags,-rpath,$ORIGIN/../run:$ORIGIN/../deep:${ORIGIN}/../hw:" + at("elsewhere")},
-		"runpath": {"-Wl,--enable-new-dtags,-rpath,$ORIGIN/../run:$ORIGIN/../deep:${ORIGIN}/../hw:" + at("elsewhere")},
+		"rpath":   {"-Wl,--disable-new-dtags,-rpath,$ORIGIN/../run:$ORIGIN/../deep:${ORIGIN}/../hw:" + below("elsewhere")},
+		"runpath": {"-Wl,--enable-new-dtags,-rpath,$ORIGIN/../run:$ORIGIN/../deep:${ORIGIN}/../hw:" + below("elsewhere")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			prog := at("bin", name)
+			prog := below("bin", name)
 			args := append([]string{"-o", prog, main, "-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined"}, libs...)
 			cc(t, append(args, flags...)...)
-			link := at(name + "-link") // $ORIGIN is the file's folder, not the link's
+			link := below(name + "-link") // $ORIGIN is the file's folder, not the link's
 			require.NoError(t, os.Symlink(prog, link))
 
-			libraryPath := at("env")
+			libraryPath := below("env")
 			if name == "runpath" {
-				libraryPath += ":" + at("deep") // DT_RUNPATH is not inherited
+				libraryPath += ":" + below("deep") // DT_RUNPATH is not inherited
 			}
 			t.Setenv("LD_LIBRARY_PATH", libraryPath)
 			r := newResolver(HostLoader(os.Getenv))

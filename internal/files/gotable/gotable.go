@@ -192,12 +192,12 @@ func (t *Table) Function(i int) (f Function, ok bool) {
 		return Function{}, false
 	}
 	f = Function{Lo: t.text + lo, Hi: t.text + hi, depths: le.Uint32(d[depthsAt:])}
-	at := t.names + uint64(le.Uint32(d[nameAt:]))
-	f.NameAt = uint32(at) // no section that is read has 4 GB
+	start := t.names + uint64(le.Uint32(d[nameAt:]))
+	f.NameAt = uint32(start) // no section that is read has 4 GB
 	// Most names end within the first read; a longer name is read again, whole.
-	name := t.bytes(at, firstRead)
+	name := t.bytes(start, firstRead)
 	if bytes.IndexByte(name, 0) < 0 {
-		name = t.bytes(at, LongestName)
+		name = t.bytes(start, LongestName)
 	}
 	name, _, _ = bytes.Cut(name, []byte{0})
 	if t.loaded != nil {
@@ -244,11 +244,11 @@ func (t *Table) Depths(list []Depth, f *Function) (_ []Depth, ok bool) {
 	if f.depths == 0 {      // the offset 0 says that there is no table
 		return list, false
 	}
-	at := t.deltas + uint64(f.depths)
+	start := t.deltas + uint64(f.depths)
 	n := len(list)
-	list, ok, whole := appendDepths(list, t.bytes(at, firstRead), f)
+	list, ok, whole := appendDepths(list, t.bytes(start, firstRead), f)
 	if !whole {
-		list, ok, _ = appendDepths(list[:n], t.bytes(at, longest), f)
+		list, ok, _ = appendDepths(list[:n], t.bytes(start, longest), f)
 	}
 	return list, ok
 }

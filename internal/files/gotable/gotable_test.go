@@ -79,11 +79,11 @@ func TestDamaged(t *testing.T) {
 		hurt := bytes.Clone(image)
 		section := hurt[s.Offset : s.Offset+s.Size]
 		for range 1 + random.IntN(4) {
-			at := random.IntN(72)
+			i := random.IntN(72)
 			if random.IntN(2) == 0 {
-				at = random.IntN(len(section))
+				i = random.IntN(len(section))
 			}
-			section[at] = byte(random.Uint32())
+			section[i] = byte(random.Uint32())
 		}
 		table, err := elfTable(hurt)
 		if err != nil {

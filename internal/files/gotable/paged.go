@@ -35,11 +35,11 @@ func (p *paged) ReadAt(b []byte, off int64) (n int, err error) {
 		if err != nil {
 			return n, err
 		}
-		at := int((off + int64(n)) % pageSize)
-		if at >= len(page) {
+		start := int((off + int64(n)) % pageSize)
+		if start >= len(page) {
 			return n, io.EOF
 		}
-		n += copy(b[n:], page[at:])
+		n += copy(b[n:], page[start:])
 	}
 	return n, nil
 }

@@ -18,21 +18,21 @@ import (
 
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
-	at := func(name string) string { return filepath.Join(dir, name) }
-	require.NoError(t, os.WriteFile(at("file"), []byte("text"), 0o600))
-	require.NoError(t, os.Symlink("file", at("link")))
-	require.NoError(t, os.WriteFile(at("empty"), nil, 0o600))
-	require.NoError(t, unix.Mkfifo(at("fifo"), 0o600))
-	require.NoError(t, os.Symlink("/dev/tty", at("device")))
+	below := func(name string) string { return filepath.Join(dir, name) }
+	require.NoError(t, os.WriteFile(below("file"), []byte("text"), 0o600))
+	require.NoError(t, os.Symlink("file", below("link")))
+	require.NoError(t, os.WriteFile(below("empty"), nil, 0o600))
+	require.NoError(t, unix.Mkfifo(below("fifo"), 0o600))
+	require.NoError(t, os.Symlink("/dev/tty", below("device")))
 	for name, size := range map[string]int64{"holes": 1 << 40, "few holes": plainSize} {
-		require.NoError(t, os.WriteFile(at(name), []byte("text"), 0o600))
-		require.NoError(t, os.Truncate(at(name), size))
+		require.NoError(t, os.WriteFile(below(name), []byte("text"), 0o600))
+		require.NoError(t, os.Truncate(below(name), size))
 	}
 	for name, size := range map[string]int64{"no blocks": 1 << 40, "small without blocks": plainSize} {
-		require.NoError(t, os.WriteFile(at(name), nil, 0o600))
-		require.NoError(t, os.Truncate(at(name), size))
+		require.NoError(t, os.WriteFile(below(name), nil, 0o600))
+		require.NoError(t, os.Truncate(below(name), size))
 	}
-	small, err := Open(at("small without blocks"))
+	small, err := Open(below("small without blocks"))
 	require.NoError(t, err)
 	small.Close()
 	for name, want := range map[string]error{
@@ -42,7 +42,7 @@ func TestOpen(t *testing.T) {
 		"../../../../../../../proc/kallsyms": ErrEmpty, "file/x": unix.ENOTDIR,
 	} {
 		testtool.Within(t, 10*time.Second, func() {
-			f, err := Open(at(name))
+			f, err := Open(below(name))
 			if want != nil {
 				assert.ErrorIs(t, err, want, name)
 				return
@@ -51,15 +51,15 @@ func TestOpen(t *testing.T) {
 				return
 			}
 			defer f.Close()
-			assert.Equal(t, at(name), f.Name())
+			assert.Equal(t, below(name), f.Name())
 			b := make([]byte, 4)
 			_, err = io.ReadFull(f, b)
 			assert.NoError(t, err)
 			assert.Equal(t, "text", string(b))
 		})
 	}
-	_, err = Open(at("fifo"))
-	assert.EqualError(t, err, at("fifo")+": not a regular file")
+	_, err = Open(below("fifo"))
+	assert.EqualError(t, err, below("fifo")+": not a regular file")
 }
 
 // TestOpenBelow: a link that a process has in place of its file does not lead out of its root folder.

@@ -119,9 +119,9 @@ func (w *walk) close() {
 }
 
 // openat is openat(2), repeated if a signal interrupted it.
-func openat(at int, name string, flags int) (int, error) {
+func openat(dir int, name string, flags int) (int, error) {
 	for {
-		fd, err := unix.Openat(at, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		fd, err := unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err != unix.EINTR {
 			return fd, err
 		}
@@ -149,8 +149,8 @@ func (w *walk) root() error {
 }
 
 // enter opens a folder, if it is trusted, in place of the one before.
-func (w *walk) enter(at int, name string) error {
-	fd, err := openat(at, name, openFolder|unix.O_DIRECTORY)
+func (w *walk) enter(dir int, name string) error {
+	fd, err := openat(dir, name, openFolder|unix.O_DIRECTORY)
 	if err != nil {
 		return w.failed("open", err)
 	}

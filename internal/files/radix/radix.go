@@ -61,8 +61,8 @@ func pass(to, entries []entry, shift int) {
 		place += n
 	}
 	for _, e := range entries {
-		at := &next[e.key>>shift%(1<<digit)]
-		to[*at] = e
-		*at++
+		slot := &next[e.key>>shift%(1<<digit)]
+		to[*slot] = e
+		*slot++
 	}
 }

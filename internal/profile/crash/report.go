@@ -60,12 +60,12 @@ func userOf(tid int32) int {
 }
 
 // name returns the name of a report's file. It must match reportName.
-func (opt *Options) name(at time.Time, user int) string {
+func (opt *Options) name(when time.Time, user int) string {
 	suffix := "txt"
 	if opt.JSON {
 		suffix = "json"
 	}
-	return fmt.Sprintf("crash-%s-user%d-pid%d.%s", timeText(at), user, opt.PID, suffix)
+	return fmt.Sprintf("crash-%s-user%d-pid%d.%s", timeText(when), user, opt.PID, suffix)
 }
 
 // registerNames are in the order of abi.Regs: DWARF's.
@@ -118,9 +118,9 @@ func (c *crashed) text(cache *symbolize.Cache) []byte {
 		}
 		b = fmt.Appendf(b, "%-3s %016x%s", name, c.regs.Reg[i], end)
 	}
-	at := min(int(c.regs.Reg[abi.RIP]-c.start), len(c.code))
+	offset := min(int(c.regs.Reg[abi.RIP]-c.start), len(c.code))
 	// The pc stands after the mark >.
-	b = fmt.Appendf(b, "code at %#x: %x > %x\n", c.start, c.code[:at], c.code[at:])
+	b = fmt.Appendf(b, "code at %#x: %x > %x\n", c.start, c.code[:offset], c.code[offset:])
 	// Objects and notes come last, within a quarter of the bound.
 	tail := []byte("\nobjects:\n")
 	for _, o := range c.objects() {

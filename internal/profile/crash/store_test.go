@@ -29,8 +29,8 @@ func reports(t *testing.T, folder string) (names []string) {
 	return names
 }
 
-func nameOf(at time.Time, user, pid int) string {
-	return fmt.Sprintf("crash-%s-user%d-pid%d.txt", timeText(at), user, pid)
+func nameOf(when time.Time, user, pid int) string {
+	return fmt.Sprintf("crash-%s-user%d-pid%d.txt", timeText(when), user, pid)
 }
 
 // TestSaveBounds: many handlers at once keep to the bound together; the user with most reports loses the oldest.

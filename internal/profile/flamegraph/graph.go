@@ -57,8 +57,8 @@ func New(frames []Frame) *Graph {
 	g := &Graph{frames: slices.Compact(slices.SortedFunc(slices.Values(frames), Frame.compare)),
 		rank: make([]uint32, len(frames))}
 	for i, f := range frames {
-		at, _ := slices.BinarySearchFunc(g.frames, f, Frame.compare)
-		g.rank[i] = uint32(at)
+		index, _ := slices.BinarySearchFunc(g.frames, f, Frame.compare)
+		g.rank[i] = uint32(index)
 	}
 	return g
 }

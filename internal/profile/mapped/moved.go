@@ -42,6 +42,6 @@ func Holds(m *procfs.Mapping, o *unwind.Object, offset, size uint64, read func(a
 		return false
 	}
 	defer file.Close()
-	at := procfs.Mapping{Start: m.Start, End: min(m.End, m.Start+size), Offset: offset}
-	return at.Compare(file, read) == procfs.Equal
+	whole := procfs.Mapping{Start: m.Start, End: min(m.End, m.Start+size), Offset: offset}
+	return whole.Compare(file, read) == procfs.Equal
 }

@@ -70,27 +70,27 @@ func (b *batch) fullOf(bytes, words int) bool {
 
 // addBytes, addWords, addPCs and addGuesses copy data into the batch, and return the copy.
 func (b *batch) addBytes(p []byte) []byte {
-	at := len(b.bytes)
+	start := len(b.bytes)
 	b.bytes = append(b.bytes, p...)
-	return b.bytes[at:]
+	return b.bytes[start:]
 }
 
 func (b *batch) addWords(p []uint64) []uint64 {
-	at := len(b.words)
+	start := len(b.words)
 	b.words = append(b.words, p...)
-	return b.words[at:]
+	return b.words[start:]
 }
 
 func (b *batch) addPCs(p []uint64) []uint64 {
-	at := len(b.pcs)
+	start := len(b.pcs)
 	b.pcs = append(b.pcs, p...)
-	return b.pcs[at:]
+	return b.pcs[start:]
 }
 
 func (b *batch) addGuesses(p []int) []int {
-	at := len(b.guesses)
+	start := len(b.guesses)
 	b.guesses = append(b.guesses, p...)
-	return b.guesses[at:]
+	return b.guesses[start:]
 }
 
 // batchPool bounds the number of batches. It hands out the most recently returned

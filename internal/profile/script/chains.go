@@ -84,12 +84,12 @@ func (w *worker) instructions(s *sample) []uint64 {
 	exact := true
 	pcs := s.walked.pcs
 	for i := range pcs {
-		at := pcs[i]
+		pc := pcs[i]
 		if !exact {
-			at-- // within the instruction that called
+			pc-- // within the instruction that called
 		}
-		if exact = w.signalFrame(s.maps.Find(at), at); !exact {
-			pcs[i] = at
+		if exact = w.signalFrame(s.maps.Find(pc), pc); !exact {
+			pcs[i] = pc
 		}
 	}
 	return pcs

@@ -81,16 +81,16 @@ func TestKernelCopy(t *testing.T) {
 // TestKernelCode: code that the kernel makes at run time has the name that the recording gives its place at that
 // moment, and not what kallsyms says of a later one.
 func TestKernelCode(t *testing.T) {
-	const at, size = 0xffffffffc0001000, 0x100
+	const start, size = 0xffffffffc0001000, 0x100
 	r := newRecording(t)
 	r.start()
 	r.kernelAt(0xffffffff81000000)
 	change := func(flags uint16, name string) {
 		id := r.id(-1, 0)
-		r.Add(perfdatatest.Record(17, 0, uint64(at), uint32(size), uint16(1), flags, perfdatatest.Name(name), r.SampleID(id)))
+		r.Add(perfdatatest.Record(17, 0, uint64(start), uint32(size), uint16(1), flags, perfdatatest.Name(name), r.SampleID(id)))
 	}
 	sample := func() {
-		r.sample(10, libBase+0x3010, []uint64{perfdata.ContextKernel, at + 0x10}, 0x401010)
+		r.sample(10, libBase+0x3010, []uint64{perfdata.ContextKernel, start + 0x10}, 0x401010)
 	}
 	change(0, "bpf_prog_1_first")
 	sample()

@@ -84,21 +84,21 @@ func TestInlineAndLines(t *testing.T) {
 	assert.NotContains(t, plain, "inlined)")
 	opt.Names.Inline = true
 	got, _ := r.run(t, opt)
-	at := fmt.Sprintf("\t%16x ", call)
+	frame := fmt.Sprintf("\t%16x ", call)
 	offset := got[strings.LastIndex(got, "outer+")+len("outer") : strings.LastIndex(got, " (/bin/inlined.so)")]
-	assert.Contains(t, got, at+"inner"+offset+" (inlined)\n"+at+"middle"+offset+" (inlined)\n"+at+"outer"+offset+
+	assert.Contains(t, got, frame+"inner"+offset+" (inlined)\n"+frame+"middle"+offset+" (inlined)\n"+frame+"outer"+offset+
 		" (/bin/inlined.so)\n")
 	opt.Names.Lines = true
 	got, s := r.run(t, opt)
-	assert.Contains(t, got, at+"inner"+offset+" (inlined)\n  inlined.c:6\n"+at+"middle"+offset+
-		" (inlined)\n  inlined.c:11\n"+at+"outer"+offset+" (/bin/inlined.so)\n  inlined.c:15\n")
+	assert.Contains(t, got, frame+"inner"+offset+" (inlined)\n  inlined.c:6\n"+frame+"middle"+offset+
+		" (inlined)\n  inlined.c:11\n"+frame+"outer"+offset+" (/bin/inlined.so)\n  inlined.c:15\n")
 	assert.Empty(t, s.Warnings)
 	opt.fullPath = true
 	got, _ = r.run(t, opt)
 	assert.Contains(t, got, "  "+r.dir+"/inlined.c:6\n")
 	opt.Names.Inline = false
 	got, _ = r.run(t, opt)
-	assert.Contains(t, got, at+"outer"+offset+" (/bin/inlined.so)\n  "+r.dir+"/inlined.c:6\n")
+	assert.Contains(t, got, frame+"outer"+offset+" (/bin/inlined.so)\n  "+r.dir+"/inlined.c:6\n")
 
 	opt = r.options("folded")
 	opt.Names.Inline = true
@@ -161,9 +161,9 @@ func TestBrokenDebugInfo(t *testing.T) {
 	require.NoError(t, err)
 	b, err := os.ReadFile(object)
 	require.NoError(t, err)
-	at := f.Section(".debug_info").Offset
+	offset := f.Section(".debug_info").Offset
 	f.Close()
-	b[at+4] = 77 // version
+	b[offset+4] = 77 // version
 	require.NoError(t, os.WriteFile(object, b, 0o666))
 	opt := r.options("perf")
 	opt.Names.Inline, opt.Names.Lines = true, true

@@ -25,12 +25,12 @@ func TestSVG(t *testing.T) {
 	sums := make(map[string]int)
 	for line := range strings.Lines(strings.NewReplacer("other_one", "other one", "_[k]", "", "_[j]",
 		"").Replace(folded)) {
-		at := strings.LastIndex(line, " ")
+		i := strings.LastIndex(line, " ")
 		n := 0
-		_, err := fmt.Sscan(line[at:], &n)
+		_, err := fmt.Sscan(line[i:], &n)
 		require.NoError(t, err)
 		path := ""
-		for name := range strings.SplitSeq(line[:at], ";") {
+		for name := range strings.SplitSeq(line[:i], ";") {
 			path += ";" + name
 			sums[path] += n
 		}
@@ -53,8 +53,8 @@ func TestSVG(t *testing.T) {
 	assert.Equal(t, "perf record (cpu-clock, page-faults)", p.Title)
 	got, libraries := make(map[string]int), []string{}
 	for _, b := range p.G[0].Boxes {
-		at := strings.LastIndex(b.Title, ", ")
-		name, amount, found := strings.Cut(b.Title[:at], "\n")
+		i := strings.LastIndex(b.Title, ", ")
+		name, amount, found := strings.Cut(b.Title[:i], "\n")
 		if found {
 			libraries = append(libraries, name+" in "+strings.Fields(amount)[0])
 			name += amount[strings.Index(amount, " ("):]

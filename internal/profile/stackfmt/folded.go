@@ -124,10 +124,10 @@ func newWords(names []string) *words {
 	}
 	slices.Sort(w.sorted)
 	for i, name := range names {
-		at, _ := slices.BinarySearch(w.sorted, name)
-		w.last[i] = uint32(at)
-		at, _ = slices.BinarySearch(w.sorted, name+";")
-		w.before[i] = uint32(at)
+		rank, _ := slices.BinarySearch(w.sorted, name)
+		w.last[i] = uint32(rank)
+		rank, _ = slices.BinarySearch(w.sorted, name+";")
+		w.before[i] = uint32(rank)
 	}
 	return w
 }
@@ -135,12 +135,12 @@ func newWords(names []string) *words {
 // append appends the key of a line with these names.
 func (w *words) append(to, key []byte) []byte {
 	for name := range tally.Numbers(key) {
-		at := w.before
+		start := w.before
 		// The last name of a line has no semicolon.
 		if key = key[tally.NumberSize:]; len(key) == 0 {
-			at = w.last
+			start = w.last
 		}
-		to = tally.AppendNumber(to, at[name])
+		to = tally.AppendNumber(to, start[name])
 	}
 	return to
 }

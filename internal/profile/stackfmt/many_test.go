@@ -98,12 +98,12 @@ func line(s *Sample) string {
 func checkFolded(t *testing.T, out string, want map[string]uint64, samples uint64) {
 	last, sum := "", uint64(0)
 	for l := range strings.Lines(out) {
-		at := strings.LastIndexByte(l, ' ')
+		i := strings.LastIndexByte(l, ' ')
 		var n uint64
-		_, err := fmt.Sscan(l[at+1:], &n)
+		_, err := fmt.Sscan(l[i+1:], &n)
 		require.NoError(t, err)
-		require.True(t, last < l[:at], "in order, each once")
-		if last = l[:at]; want[last] > 0 {
+		require.True(t, last < l[:i], "in order, each once")
+		if last = l[:i]; want[last] > 0 {
 			require.LessOrEqual(t, want[last], n) // the rest is of later ones
 			delete(want, last)
 		}

@@ -134,7 +134,7 @@ func (p *pprof) Finish(w io.Writer, r *Recording) error {
 		mappings: make(map[mappingKey]*profile.Mapping),
 	}
 	b.sortPlaces()
-	at := b.sampleTypes(r.Events)
+	columns := b.sampleTypes(r.Events)
 	if !r.Start.IsZero() {
 		b.p.TimeNanos = r.Start.UnixNano()
 	}
@@ -150,13 +150,13 @@ func (p *pprof) Finish(w io.Writer, r *Recording) error {
 	}
 	// Samples of a heap have all events as values: package profile holds and writes them.
 	if len(r.Events) == 0 || r.Events[0].Samples == "" {
-		return b.writeStacks(w, all, p.labels.list, at)
+		return b.writeStacks(w, all, p.labels.list, columns)
 	}
 	same := make(map[string]*profile.Sample)
 	for key, n := range tally.All(all...) {
 		labels := splitLabels(p.labels.list[idOf(key)])
 		s := &profile.Sample{Value: make([]int64, len(b.p.SampleType)), Label: labels}
-		first := at[labels["event"][0]]
+		first := columns[labels["event"][0]]
 		delete(labels, "event") // the events are values of one sample
 		// Labels and frames say whether it is the same sample.
 		rest := fmt.Sprint(labels) + string(key[tally.NumberSize:])
@@ -181,13 +181,13 @@ func (p *pprof) Finish(w io.Writer, r *Recording) error {
 // their periods, and returns the index of the first of the two, by the event's
 // name.
 func (b *profileBuilder) sampleTypes(events []*Event) map[string]int {
-	at := make(map[string]int)
+	columns := make(map[string]int)
 	// Index in SampleType, by the event's name.
 	for _, e := range events {
-		if _, ok := at[output.Text(e.Name)]; ok {
+		if _, ok := columns[output.Text(e.Name)]; ok {
 			continue
 		}
-		at[output.Text(e.Name)] = len(b.p.SampleType)
+		columns[output.Text(e.Name)] = len(b.p.SampleType)
 		samples, kind := cmp.Or(e.Samples, "samples"), e.kind()
 		if len(events) > 1 && e.Samples == "" { // each type is there once
 			samples, kind = "samples of "+e.Name, e.Name
@@ -198,7 +198,7 @@ func (b *profileBuilder) sampleTypes(events []*Event) map[string]int {
 	}
 	if len(events) == 0 { // there are no samples either
 		b.p.SampleType = []*profile.ValueType{{Type: "samples", Unit: "count"}}
-		return at
+		return columns
 	}
 	// Viewers begin with the period of the first event.
 	b.p.DefaultSampleType = b.p.SampleType[1].Type
@@ -209,7 +209,7 @@ func (b *profileBuilder) sampleTypes(events []*Event) map[string]int {
 		b.p.DefaultSampleType = b.p.SampleType[len(b.p.SampleType)-1].Type
 		b.p.PeriodType = &profile.ValueType{Type: "space", Unit: events[0].unit()}
 	}
-	return at
+	return columns
 }
 
 // sortPlaces sets order and same.

@@ -27,7 +27,7 @@ const (
 )
 
 // writeStacks writes the profile with the stacks of some tallies. Stacks that have callers in common follow each other.
-func (b *profileBuilder) writeStacks(w io.Writer, all []*tally.Tally, sets []string, at map[string]int) error {
+func (b *profileBuilder) writeStacks(w io.Writer, all []*tally.Tally, sets []string, columns map[string]int) error {
 	b.makeLocations(all)
 	// Sets of labels in the order of their text, so that output does not depend on workers.
 	sorted := make([]int, len(sets))
@@ -39,7 +39,7 @@ func (b *profileBuilder) writeStacks(w io.Writer, all []*tally.Tally, sets []str
 	order := make([]uint32, len(sets)) // places in sorted
 	for i, set := range sorted {
 		labels := splitLabels(sets[set])
-		firsts[i] = at[labels["event"][0]]
+		firsts[i] = columns[labels["event"][0]]
 		// Package profile gets one sample for each set, with labels only, to encode those.
 		b.p.Sample = append(b.p.Sample, &profile.Sample{Value: make([]int64, len(b.p.SampleType)), Label: labels})
 		order[set] = uint32(i)
@@ -67,8 +67,8 @@ func (b *profileBuilder) writeStacks(w io.Writer, all []*tally.Tally, sets []str
 		set := idOf(key[last:])
 		msg, part = msg[:0], part[:0]
 		// From the last number to the first: the innermost location comes first in pprof.
-		for at := last - tally.NumberSize; at >= 0; at -= tally.NumberSize {
-			part = protowire.AppendVarint(part, uint64(idOf(key[at:])))
+		for pos := last - tally.NumberSize; pos >= 0; pos -= tally.NumberSize {
+			part = protowire.AppendVarint(part, uint64(idOf(key[pos:])))
 		}
 		msg = appendPart(msg, sampleLocations, part)
 		part = part[:0]
@@ -97,7 +97,7 @@ func idOf(key []byte) uint32 { return binary.BigEndian.Uint32(key) }
 // framesOf yields the other numbers, of the innermost frame first.
 func framesOf(key []byte) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
-		for at := len(key) - tally.NumberSize; at >= tally.NumberSize && yield(idOf(key[at:])); at -= tally.NumberSize {
+		for pos := len(key) - tally.NumberSize; pos >= tally.NumberSize && yield(idOf(key[pos:])); pos -= tally.NumberSize {
 		}
 	}
 }

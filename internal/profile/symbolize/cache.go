@@ -73,16 +73,16 @@ func (c *Cache) Backtrace(maps *unwind.Maps, pid int32, pcs []uint64) []*frame.F
 }
 
 // User returns the frame of the instruction at a run-time address.
-func (c *Cache) User(maps *unwind.Maps, pid int32, at uint64) *frame.Frame {
-	f, _ := c.Frame(maps.Find(at), pid, at)
+func (c *Cache) User(maps *unwind.Maps, pid int32, pc uint64) *frame.Frame {
+	f, _ := c.Frame(maps.Find(pc), pid, pc)
 	return f
 }
 
 // Frame returns the frame of the instruction at a run-time address that m holds; m is nil
 // if nothing is mapped. signal reports whether it is a signal frame, so that the pc of its
 // caller is not a return address.
-func (c *Cache) Frame(m *unwind.Mapping, pid int32, at uint64) (f *frame.Frame, signal bool) {
-	e := c.mapped(m, pid, at)
+func (c *Cache) Frame(m *unwind.Mapping, pid int32, pc uint64) (f *frame.Frame, signal bool) {
+	e := c.mapped(m, pid, pc)
 	e.hits++
 	return e.Frame, e.signal
 }
@@ -104,20 +104,20 @@ func (c *Cache) Caller(m *unwind.Mapping, pid int32, pc uint64) (f *frame.Frame,
 // mapped returns the cache entry of the instruction at a run-time address, which m holds. Processes
 // share the frames of files and of the vDSO, whose code is the same in all; other code is known by
 // address and process.
-func (c *Cache) mapped(m *unwind.Mapping, pid int32, at uint64) *entry {
-	key := frameKey{addr: at}
+func (c *Cache) mapped(m *unwind.Mapping, pid int32, pc uint64) *entry {
+	key := frameKey{addr: pc}
 	if m != nil {
 		key.object = m.Object
 		if m.Object.IsAnonymous() {
 			key.pid = pid
 		} else {
-			key.addr = m.FileOffset(at)
+			key.addr = m.FileOffset(pc)
 		}
 	}
 	e := c.frames[key]
 	if e == nil {
 		e = new(entry)
-		e.Frame, e.signal = c.names.user(m, key, at)
+		e.Frame, e.signal = c.names.user(m, key, pc)
 		c.render(e.Frame)
 		c.frames[key] = e
 	}

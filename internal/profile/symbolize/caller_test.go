@@ -51,11 +51,11 @@ start_context: nop
 	require.NoError(t, err, "%s", out)
 	list, err := exec.Command("nm", path).Output()
 	require.NoError(t, err)
-	at := make(map[string]uint64)
+	addrs := make(map[string]uint64)
 	for line := range strings.Lines(string(list)) {
 		f := strings.Fields(line)
 		if len(f) == 3 {
-			at[f[2]] = hexOf(t, f[0])
+			addrs[f[2]] = hexOf(t, f[0])
 		}
 	}
 	info, err := os.Stat(path)
@@ -73,12 +73,12 @@ start_context: nop
 		f, _ := c.Caller(m, 1, 0x10000+pc)
 		return f
 	}
-	assert.Equal(t, "restore", caller(at["restore"]).Name)
-	assert.Zero(t, caller(at["restore"]).Offset)
-	assert.True(t, caller(at["after"]).NoSymbol, "the call before is another function's, without a symbol")
-	assert.Equal(t, "after", caller(at["after"]+2).Name)
-	assert.Equal(t, "start_context", caller(at["start_context"]).Name)
-	_, signal := c.Caller(maps.Find(0x10000+at["restore"]-1), 1, 0x10000+at["restore"])
+	assert.Equal(t, "restore", caller(addrs["restore"]).Name)
+	assert.Zero(t, caller(addrs["restore"]).Offset)
+	assert.True(t, caller(addrs["after"]).NoSymbol, "the call before is another function's, without a symbol")
+	assert.Equal(t, "after", caller(addrs["after"]+2).Name)
+	assert.Equal(t, "start_context", caller(addrs["start_context"]).Name)
+	_, signal := c.Caller(maps.Find(0x10000+addrs["restore"]-1), 1, 0x10000+addrs["restore"])
 	assert.True(t, signal)
 	hits := make(map[*unwind.Object]Hits)
 	c.Hits(hits)

@@ -118,7 +118,7 @@ func (n *Namer) kernel(ip uint64, made *symbols.Symbol) *frame.Frame {
 // user returns the frame of the run-time address at, which m holds; m may be nil.
 // signal reports whether it is a signal frame: its caller was interrupted, it did
 // not call.
-func (n *Namer) user(m *unwind.Mapping, key frameKey, at uint64) (f *frame.Frame, signal bool) {
+func (n *Namer) user(m *unwind.Mapping, key frameKey, pc uint64) (f *frame.Frame, signal bool) {
 	f = &frame.Frame{IP: key.addr, Object: key.object, DSO: "[unknown]"}
 	if m == nil {
 		return f, false
@@ -126,9 +126,9 @@ func (n *Namer) user(m *unwind.Mapping, key frameKey, at uint64) (f *frame.Frame
 	// Code that lies in no file has a PID in its key.
 	if key.pid != 0 {
 		if strings.HasPrefix(f.Object.Name, memfdPrefix) { // for perf, a file like others
-			f.IP = m.FileOffset(at)
+			f.IP = m.FileOffset(pc)
 		}
-		return n.anonymous(f, at, key.pid), false
+		return n.anonymous(f, pc, key.pid), false
 	}
 	f.DSO = m.Object.Name
 	if n.opt.Addresses {
@@ -138,7 +138,7 @@ func (n *Namer) user(m *unwind.Mapping, key frameKey, at uint64) (f *frame.Frame
 	if !ok { // without a bias there is no link-time address, and no symbol
 		return f, false
 	}
-	addr := at - bias
+	addr := pc - bias
 	symbol := ""
 	if s := n.table(m.Object).Find(addr); s != nil {
 		symbol = s.Name
@@ -168,7 +168,7 @@ const memfdPrefix = "/memfd:"
 
 // anonymous names code that was made at run time. Its object has the name of the
 // mapping if there is one, otherwise the name of the map that names its functions.
-func (n *Namer) anonymous(f *frame.Frame, at uint64, pid int32) *frame.Frame {
+func (n *Namer) anonymous(f *frame.Frame, pc uint64, pid int32) *frame.Frame {
 	f.DSO, f.JIT = f.Object.Name, true
 	if n.opt.Places == nil {
 		return f
@@ -192,8 +192,8 @@ func (n *Namer) anonymous(f *frame.Frame, at uint64, pid int32) *frame.Frame {
 	default:
 		f.DSO = m.path
 	}
-	if s := m.table.Find(at); s != nil {
-		f.Name, f.Offset = n.demangle(s.Name), at-s.Start
+	if s := m.table.Find(pc); s != nil {
+		f.Name, f.Offset = n.demangle(s.Name), pc-s.Start
 	}
 	return f
 }

@@ -77,10 +77,10 @@ func column[T any](t *testing.T, table map[string]json.RawMessage, name string) 
 }
 
 // stack returns the names of a stack, outermost first, and the category of its innermost frame.
-func (d *decoded) stack(t *testing.T, at *int) (names []string, category int) {
+func (d *decoded) stack(t *testing.T, index *int) (names []string, category int) {
 	funcs, categories := column[int](t, d.Shared.FrameTable, "func"), column[int](t, d.Shared.FrameTable, "category")
 	name := column[int](t, d.Shared.FuncTable, "name")
-	for i := at; i != nil; i = d.Shared.StackTable.Prefix[*i] {
+	for i := index; i != nil; i = d.Shared.StackTable.Prefix[*i] {
 		if parent := d.Shared.StackTable.Prefix[*i]; parent != nil {
 			require.Less(t, *parent, *i, "parents come first")
 		}
@@ -147,10 +147,10 @@ func TestTimeline(t *testing.T) {
 	for i, th := range d.Threads {
 		assert.Equal(t, []any{"prog", "prog", "7", 7 + i, i == 0}, []any{th.Name, th.ProcessName, th.PID, th.TID,
 			th.IsMainThread})
-		for k, at := range th.Samples.Stack {
+		for k, index := range th.Samples.Stack {
 			assert.InDelta(t, float64(3*k+i)/1000, th.Samples.Time[k], 1e-9, "ms since the first sample")
 			assert.Equal(t, []int{1, 2e6}, []int{int(th.Samples.Weight[k]), th.Samples.ThreadCPUDelta[k]})
-			names, _ := d.stack(t, at)
+			names, _ := d.stack(t, index)
 			lines["prog;"+strings.Join(names, ";")]++
 		}
 	}
@@ -197,8 +197,8 @@ func TestCategories(t *testing.T) {
 	assert.Nil(t, d.Threads[1].Samples.Stack[0], "no frame")
 	assert.Nil(t, d.Threads[0].Samples.ThreadCPUDelta, "faults are not time")
 	var got []string
-	for _, at := range d.Threads[0].Samples.Stack {
-		names, category := d.stack(t, at)
+	for _, stack := range d.Threads[0].Samples.Stack {
+		names, category := d.stack(t, stack)
 		got = append(got, fmt.Sprint(names, " ", categories()[category].Name))
 	}
 	assert.Equal(t, []string{"[user] User", "[kernel] Kernel", "[made] Compiled at run time", "[0x10] User",

@@ -86,10 +86,10 @@ func (v *View) Set(stacks []Stack) {
 			}
 		}
 		// The same path leads to the same node: children are looked up by name.
-		at := &v.root
+		inner := &v.root
 		for _, frame := range v.path(s.Frames) {
-			at = at.child(frame)
-			at.total += s.Value
+			inner = inner.child(frame)
+			inner.total += s.Value
 		}
 	}
 	v.functions = v.functions[:0]

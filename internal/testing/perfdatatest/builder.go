@@ -212,11 +212,11 @@ func (b *Builder) File() []byte {
 		ids = append(ids, Bytes(b.Attrs[i].IDs)...)
 	}
 	attrsAt := idsAt + uint64(len(ids))
-	at := idsAt
+	offset := idsAt
 	for i := range b.Attrs {
 		n := uint64(8 * len(b.Attrs[i].IDs))
-		attrs = append(attrs, Bytes(b.Attrs[i].bytes(), at, n)...)
-		at += n
+		attrs = append(attrs, Bytes(b.Attrs[i].bytes(), offset, n)...)
+		offset += n
 	}
 	dataAt := attrsAt + uint64(len(attrs))
 	const flags = 1<<2 | 1<<3 | 1<<7 | 1<<11 | 1<<12

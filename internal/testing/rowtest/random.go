@@ -44,14 +44,14 @@ func (s *source) offset() int64 {
 func (s *source) table(maxRanges int) *dwarfcfa.Table {
 	t := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
 	known := map[dwarfcfa.Row]uint32{}
-	at := dwarfcfa.Addr(s.byte())<<32 + dwarfcfa.Addr(s.byte())
+	addr := dwarfcfa.Addr(s.byte())<<32 + dwarfcfa.Addr(s.byte())
 	last := -1
 	for n := 1 + s.below(maxRanges); n > 0 && (len(s.b) > 0 || len(t.Ranges) == 0); n-- {
 		if s.below(4) == 0 {
-			at += dwarfcfa.Addr(s.byte()) << (s.below(6))
+			addr += dwarfcfa.Addr(s.byte()) << (s.below(6))
 			last = -1
 		}
-		end := at + 1 + dwarfcfa.Addr(s.byte())>>s.below(8)
+		end := addr + 1 + dwarfcfa.Addr(s.byte())>>s.below(8)
 		var row uint32
 		if len(t.Rows) > 0 && s.below(3) == 0 {
 			row = uint32(s.below(len(t.Rows)))
@@ -68,9 +68,9 @@ func (s *source) table(maxRanges int) *dwarfcfa.Table {
 		if int(row) == last {
 			t.Ranges[len(t.Ranges)-1].End = end
 		} else {
-			t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: at, End: end, Row: row})
+			t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: addr, End: end, Row: row})
 		}
-		at, last = end, int(row)
+		addr, last = end, int(row)
 	}
 	return t
 }
@@ -96,12 +96,12 @@ func (s *source) row(t *dwarfcfa.Table) dwarfcfa.Row {
 	if plain {
 		r.CFA.Reg = []uint16{abi.RSP, abi.RBP}[s.below(2)]
 		r.CFA.Offset = 8 + 8*int64(s.below(32))
-		at := int64(-16)
+		offset := int64(-16)
 		for regs := s.byte(); regs != 0; regs >>= 1 {
 			if reg := []int{abi.RBP, abi.RBX, abi.R12, abi.R13, abi.R14, abi.R15, abi.RBP,
 				abi.RBX}[s.below(8)]; regs&1 != 0 {
-				r.Regs[reg] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: at}
-				at -= 8
+				r.Regs[reg] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: offset}
+				offset -= 8
 			}
 		}
 		return r
@@ -176,7 +176,7 @@ func (s *source) ops(e *dwarfcfa.Expr, depth *int, n, nested int) {
 			*depth++
 		case s.below(6) == 0 && nested > 0 && *depth > 1:
 			// A branch over operations that leave the depth as it is.
-			at := len(e.Ops)
+			index := len(e.Ops)
 			code := dwarfcfa.OpBranch
 			if s.below(3) == 0 {
 				code = dwarfcfa.OpSkip
@@ -192,7 +192,7 @@ func (s *source) ops(e *dwarfcfa.Expr, depth *int, n, nested int) {
 			for ; inner < *depth; inner++ {
 				add(dwarfcfa.ExprOp{Code: dwarfcfa.OpConst, Arg: 1})
 			}
-			e.Ops[at].Jump = len(e.Ops)
+			e.Ops[index].Jump = len(e.Ops)
 		case *depth >= 2 && s.below(2) == 0:
 			add(dwarfcfa.ExprOp{Code: dwarfcfa.OpAnd + dwarfcfa.ExprCode(s.below(int(dwarfcfa.OpGe-dwarfcfa.OpAnd)+1))})
 			*depth--

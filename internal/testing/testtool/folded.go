@@ -14,12 +14,12 @@ func Folded(t testing.TB, text string) iter.Seq2[string, int] {
 		t.Helper()
 		for line := range strings.Lines(text) {
 			line = strings.TrimSpace(line)
-			at := strings.LastIndexByte(line, ' ')
-			n, err := strconv.Atoi(line[at+1:])
-			if at < 0 || err != nil {
+			i := strings.LastIndexByte(line, ' ')
+			n, err := strconv.Atoi(line[i+1:])
+			if i < 0 || err != nil {
 				t.Fatalf("no stack with a count: %q", line)
 			}
-			if !yield(line[:at], n) {
+			if !yield(line[:i], n) {
 				return
 			}
 		}

@@ -15,9 +15,9 @@ func NameBombs(levels int) (cpp, rust string) {
 	last := len("INvC1a1f")
 	for i := range levels {
 		fmt.Fprintf(&c, "S0_I%[1]s%[1]sE", substitution(i+2))
-		at := r.Len()
+		size := r.Len()
 		fmt.Fprintf(&r, "TB%[1]sB%[1]sE", base62(last))
-		last = at
+		last = size
 	}
 	return c.String() + "Evv", "_R" + r.String() + "E"
 }

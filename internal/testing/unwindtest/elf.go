@@ -57,7 +57,7 @@ func pack(fields ...any) []byte {
 func pad(b []byte, align int) []byte { return append(b, make([]byte, -len(b)&(align-1))...) }
 
 // ehFrame writes an .eh_frame at an address: DWARF 5, 6.4.1, with the augmentations of the LSB.
-func (e *ELF) ehFrame(at uint64) []byte {
+func (e *ELF) ehFrame(addr uint64) []byte {
 	var out []byte
 	entry := func(body []byte) {
 		body = pad(body, 8)
@@ -87,7 +87,7 @@ func (e *ELF) ehFrame(at uint64) []byte {
 			// DW_CFA_def_cfa_expression: breg7 -8, deref, plus_uconst 16
 			insts = []byte{0x0f, 5, 0x77, 0x78, 0x06, 0x23, 16}
 		}
-		entry(pack(uint32(len(out)+4-cie), f.Addr-(at+uint64(len(out))+8), f.Size, uint8(0), insts))
+		entry(pack(uint32(len(out)+4-cie), f.Addr-(addr+uint64(len(out))+8), f.Size, uint8(0), insts))
 	}
 	return append(out, 0, 0, 0, 0)
 }
@@ -114,14 +114,14 @@ func (e *ELF) Bytes() []byte {
 		symtab = append(symtab, pack(uint32(len(strtab)), uint8(0x12), uint8(0), uint16(5), f.Addr, f.Size)...)
 		strtab = append(append(strtab, f.Name...), 0)
 	}
-	at := uint64(ehdr + 2*phdr)
-	place := func(b []byte) uint64 { p := at; at += uint64(len(b)+7) &^ 7; return p }
+	offset := uint64(ehdr + 2*phdr)
+	place := func(b []byte) uint64 { p := offset; offset += uint64(len(b)+7) &^ 7; return p }
 	noteAt := place(note)
-	frame := e.ehFrame(at)
+	frame := e.ehFrame(offset)
 	frameAt, symAt, strAt, namesAt := place(frame), place(symtab), place(strtab), place([]byte(names))
-	shAt := at
-	at += uint64(sections) * shdr
-	if at > e.Off {
+	shAt := offset
+	offset += uint64(sections) * shdr
+	if offset > e.Off {
 		panic("segment too early")
 	}
 	out := pack([]byte("\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00"), uint16(3), uint16(62), uint32(1),

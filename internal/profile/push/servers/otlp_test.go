@@ -99,15 +99,15 @@ func TestOTLP(t *testing.T) {
 	location := func(i int32) string {
 		l := d.LocationTable().At(int(i))
 		m := d.MappingTable().At(int(l.MappingIndex()))
-		at := fmt.Sprintf("%s %d-%d %d%s: %d", text(m.FilenameStrindex()), m.MemoryStart(), m.MemoryLimit(), m.FileOffset(),
+		mapping := fmt.Sprintf("%s %d-%d %d%s: %d", text(m.FilenameStrindex()), m.MemoryStart(), m.MemoryLimit(), m.FileOffset(),
 			attributes(m.AttributeIndices()), l.Address())
 		for _, line := range l.Lines().All() {
 			f := d.FunctionTable().At(int(line.FunctionIndex()))
-			at += fmt.Sprintf(" %s/%s %s %d+%d", text(f.NameStrindex()), text(f.SystemNameStrindex()),
+			mapping += fmt.Sprintf(" %s/%s %s %d+%d", text(f.NameStrindex()), text(f.SystemNameStrindex()),
 				text(f.FilenameStrindex()),
 				f.StartLine(), line.Line())
 		}
-		return at
+		return mapping
 	}
 	const outer = "/bin/x 8-100 4 process.executable.build_id.gnu=Str abcd: 16 main/  0+0"
 	const inner = "/bin/x 8-100 4 process.executable.build_id.gnu=Str abcd: 32 in/  0+4 work(int)/_Z4worki w.c 7+9"
