@@ -41,6 +41,8 @@ type Options struct {
 	FramePointers unwind.FramePointers
 	// MaxFrames is how many frames of a stack are kept, if it is not 0: of a longer stack half of them from each end.
 	MaxFrames int
+	// Only says whose stacks Live takes; nil: those of all threads.
+	Only func(tid int32) bool
 	// Lines adds inlined functions, files and lines to Frames, which takes reading debug information. It has no effect
 	// on Live and Core.
 	Lines bool

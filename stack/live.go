@@ -33,6 +33,7 @@ const (
 type Live struct {
 	files  *mapped.Files
 	walker *walker
+	only   func(tid int32) bool
 	want   map[int32][]part // by thread: the parts that its last walk needed
 	space
 }
@@ -50,7 +51,8 @@ const mostOpen = 256
 
 // NewLive returns a Live.
 func NewLive(opt Options) *Live {
-	return &Live{files: mapped.NewFiles(opt.Objects, mostOpen), walker: newWalker(&opt), want: make(map[int32][]part)}
+	return &Live{files: mapped.NewFiles(opt.Objects, mostOpen), walker: newWalker(&opt), only: opt.Only,
+		want: make(map[int32][]part)}
 }
 
 // Close closes the files that were kept open. After it, objects cannot be opened.
@@ -186,7 +188,7 @@ func (l *Live) takeEach(ctx context.Context, t *Target, s *stops) error {
 		}
 		slices.Sort(tids)
 		for _, tid := range tids {
-			if known[tid] || ctx.Err() != nil {
+			if known[tid] || ctx.Err() != nil || l.only != nil && !l.only(tid) {
 				continue
 			}
 			known[tid], again = true, true

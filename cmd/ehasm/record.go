@@ -70,7 +70,8 @@ status is then 1.
 ` + eventsText + `
 --off-cpu counts the time that threads are blocked, by the stack that blocks
 them: in .pb.gz nanoseconds, in .svg and .folded microseconds. It needs the
-right to see the kernel.
+right to see the kernel. With -p and --name it stops threads that were blocked
+all the time for a moment at the end, as 'ehasm stack' does.
 
 ` + labelsText + `With -a the default is comm,pid,tid.
 

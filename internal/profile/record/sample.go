@@ -95,7 +95,7 @@ func (s *Session) add(one *sampled, th *thread, p *process) {
 	}
 	if s.opt.Event.blocked {
 		if one.TID != 0 { // not the idle thread
-			th.off = away{since: one.Time, tid: one.TID, cpu: one.CPU, stack: id, asleep: true}
+			th.off = away{since: one.Time, tid: one.TID, cpu: one.CPU, stack: id, asleep: true, ran: true}
 		}
 		return
 	}
