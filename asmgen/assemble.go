@@ -170,12 +170,12 @@ func (g *generator) exprLabel(id dwarfcfa.ExprID) label {
 // expressions emits the expressions that descriptors refer to.
 func (g *generator) expressions() error {
 	any := false
-	for id, at := range g.exprs {
-		if at == 0 {
+	for id, entry := range g.exprs {
+		if entry == 0 {
 			continue
 		}
 		any = true
-		if err := g.expression(&g.plan.Table.Exprs[id], at); err != nil {
+		if err := g.expression(&g.plan.Table.Exprs[id], entry); err != nil {
 			return err
 		}
 		if err := g.asm.breakChunk(); err != nil {
@@ -264,17 +264,17 @@ func (g *generator) marks(where func(label) uint32) []Mark {
 			add(g.block[i], "block_%d", i)
 		}
 	}
-	for i, at := range g.tails {
-		add(at, "tail_%d", i)
+	for i, entry := range g.tails {
+		add(entry, "tail_%d", i)
 	}
 	for i, t := range g.plan.Trees {
 		if len(t.Keys) > 0 && g.tree[i] != 0 {
 			add(g.tree[i], "tree_%d", i)
 		}
 	}
-	for id, at := range g.exprs {
-		if at != 0 {
-			add(at, "expression_%d", id)
+	for id, entry := range g.exprs {
+		if entry != 0 {
+			add(entry, "expression_%d", id)
 		}
 	}
 	slices.SortStableFunc(marks, func(a, b Mark) int { return cmp.Compare(a.Off, b.Off) })
@@ -305,47 +305,47 @@ func (f *frameRows) now() FrameRow {
 }
 
 // add begins a new row at a label.
-func (f *frameRows) add(at label, r FrameRow) { f.rows = append(f.rows, labelRow{at, r}) }
+func (f *frameRows) add(from label, r FrameRow) { f.rows = append(f.rows, labelRow{from, r}) }
 
 // push notes that a register was pushed.
-func (f *frameRows) push(at label, dwarf uint8) {
+func (f *frameRows) push(from label, dwarf uint8) {
 	r := f.now()
 	r.CFAOffset += 8
 	r.Saved = append(r.Saved, FrameSave{Reg: dwarf, Off: -r.CFAOffset})
-	f.add(at, r)
+	f.add(from, r)
 }
 
 // pop notes that the last pushed register was popped.
-func (f *frameRows) pop(at label, dwarf uint8) {
+func (f *frameRows) pop(from label, dwarf uint8) {
 	r := f.now()
 	r.CFAOffset -= 8
 	r.Saved = slices.DeleteFunc(r.Saved, func(s FrameSave) bool { return s.Reg == dwarf })
-	f.add(at, r)
+	f.add(from, r)
 }
 
 // keep notes that registers were stored to slots from rsp+slot on, in order.
-func (f *frameRows) keep(at label, regs []machineSave, slot int) {
+func (f *frameRows) keep(from label, regs []machineSave, slot int) {
 	r := f.now()
 	for i, m := range regs {
 		r.Saved = append(r.Saved, FrameSave{Reg: m.dwarf, Off: int32(slot+8*i) - r.CFAOffset})
 	}
-	f.add(at, r)
+	f.add(from, r)
 }
 
 // grow notes that rsp went down by n bytes.
-func (f *frameRows) grow(at label, n int) {
+func (f *frameRows) grow(from label, n int) {
 	r := f.now()
 	r.CFAOffset += int32(n)
-	f.add(at, r)
+	f.add(from, r)
 }
 
 // save and restore bracket code after which the row before it applies again.
-func (f *frameRows) save(at label) { f.saved = append(f.saved, labelRow{at, f.now()}) }
+func (f *frameRows) save(from label) { f.saved = append(f.saved, labelRow{from, f.now()}) }
 
 // restore brings the row of the last save back.
-func (f *frameRows) restore(at label) {
+func (f *frameRows) restore(from label) {
 	last := len(f.saved) - 1
-	f.add(at, f.saved[last].row)
+	f.add(from, f.saved[last].row)
 	f.saved = f.saved[:last]
 }
 

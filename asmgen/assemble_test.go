@@ -32,16 +32,16 @@ func sample() *dwarfcfa.Table {
 			{Flags: dwarfcfa.RowNotCompiled}, rowtest.Row(abi.RSP, 4096, abi.R15, abi.R14, abi.R13, abi.R12, abi.RBP,
 				abi.RBX)},
 	}
-	at := dwarfcfa.Addr(0x401000)
+	addr := dwarfcfa.Addr(0x401000)
 	for i := range 3000 { // pages of many rows and of one
 		length := dwarfcfa.Addr(1 + i*7%40)
 		if i%50 == 0 {
 			length = 1000
 		}
-		t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: at, End: at + length, Row: uint32(i % len(t.Rows))})
-		at += length
+		t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: addr, End: addr + length, Row: uint32(i % len(t.Rows))})
+		addr += length
 		if i%11 == 0 {
-			at += 20
+			addr += 20
 		}
 	}
 	return t
@@ -99,17 +99,17 @@ func TestFrames(t *testing.T) {
 	eachDispatch(t, func(t *testing.T, d plan.Dispatch) {
 		for _, opt := range []Options{{}, {NoDeref: true}} {
 			c := assemble(t, d, opt)
-			at := uint32(0)
+			off := uint32(0)
 			for _, f := range c.Frames {
-				assert.Equal(t, at, f.Start)
+				assert.Equal(t, off, f.Start)
 				require.NotEmpty(t, f.Rows)
 				assert.Equal(t, f.Start, f.Rows[0].Off)
 				assert.EqualValues(t, 8, f.Rows[0].CFAOffset)
 				assert.True(t, slices.IsSortedFunc(f.Rows, func(a, b FrameRow) int { return int(a.Off) - int(b.Off) }))
-				at = f.End
+				off = f.End
 			}
-			assert.Equal(t, uint32(len(c.Text)), at)
-			assert.Equal(t, at, c.Symbols[len(c.Symbols)-1].End)
+			assert.Equal(t, uint32(len(c.Text)), off)
+			assert.Equal(t, off, c.Symbols[len(c.Symbols)-1].End)
 		}
 	})
 }

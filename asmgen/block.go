@@ -58,11 +58,11 @@ func (g *generator) blocks() error {
 		}
 		switch b.Kind {
 		case plan.BlockStop:
-			at, err := g.stopCode(b)
+			stop, err := g.stopCode(b)
 			if err != nil {
 				return err
 			}
-			g.block[i] = at
+			g.block[i] = stop
 		case plan.BlockFast:
 			g.block[i] = a.newLabel()
 		case plan.BlockSlow:
@@ -266,9 +266,9 @@ func (g *generator) headsBefore(heads []uint32, tail label) {
 }
 
 // tail emits the code of a tail; row is one of those that use it.
-func (g *generator) tail(t *plan.Tail, row uint32, at label, hot bool) {
+func (g *generator) tail(t *plan.Tail, row uint32, start label, hot bool) {
 	a := g.asm
-	a.bind(at)
+	a.bind(start)
 	slow, leave := a.newLabel(), a.jumpShort
 	if hot {
 		leave = a.jump

@@ -44,8 +44,8 @@ func (g *generator) chainEntry() {
 
 // chained emits the way out of the object where others may follow. Where none does,
 // the walk ends at leave, with a base of 0: the pc is not relative to one.
-func (a *assembler) chained(at, leave label) {
-	a.bind(at)
+func (a *assembler) chained(entry, leave label) {
+	a.bind(entry)
 	a.op(x86.AADDQ, reg(rBase), reg(rNextPC))
 	a.leaLabel(leave, rLeave)
 	a.op1(obj.AJMP, mem(x86.REG_SP, slotNext))

@@ -55,14 +55,14 @@ const (
 // can say.
 func stepBytes(r *dwarfcfa.Row) []byte {
 	b := make([]byte, stepLen)
-	for at, reg := range map[int]int{stepRA: abi.RIP, stepBP: abi.RBP, stepBX: abi.RBX} {
+	for slot, reg := range map[int]int{stepRA: abi.RIP, stepBP: abi.RBP, stepBX: abi.RBX} {
 		rule := r.Regs[reg]
 		switch {
 		case rule.Kind != dwarfcfa.RuleOffset:
 		case rule.Offset%8 != 0 || rule.Offset < -8*128:
 			return make([]byte, stepLen)
 		default:
-			b[stepLen+at] = byte(rule.Offset / 8)
+			b[stepLen+slot] = byte(rule.Offset / 8)
 		}
 	}
 	return b

@@ -214,14 +214,14 @@ func (l *pageLayout) addStub(first int, next []plan.Tree) bool {
 	if l.items[first].as == obj.AJMP {
 		return false
 	}
-	at := l.stubPlace(first)
-	if at < 0 || !l.shared(first, at, next) {
+	off := l.stubPlace(first)
+	if off < 0 || !l.shared(first, off, next) {
 		return false
 	}
 	stub := pageItem{kind: itemLeave, as: obj.AJMP, block: l.items[first].block, long: true}
-	l.items = slices.Insert(l.items, at, stub)
+	l.items = slices.Insert(l.items, off, stub)
 	for i := range l.items {
-		if o := &l.items[i]; o.kind == itemJump && int(o.to) >= at {
+		if o := &l.items[i]; o.kind == itemJump && int(o.to) >= off {
 			o.to++
 		}
 	}
@@ -232,20 +232,20 @@ func (l *pageLayout) addStub(first int, next []plan.Tree) bool {
 // or -1.
 func (l *pageLayout) stubPlace(first int) int {
 	limit := l.items[first].off + sizeShortJump + reach - stubSlack
-	at := -1
+	best := -1
 	for i := first + 1; i < len(l.items) && l.items[i].off <= limit; i++ {
 		if l.items[i].as == obj.AJMP && l.items[i].off+l.items[i].size <= limit {
-			at = i + 1
+			best = i + 1
 		}
 	}
-	return at
+	return best
 }
 
 // shared reports whether a jump beside the first item's can go through a stub
 // before the item at: one of this page, or of a page that follows and begins near enough.
-func (l *pageLayout) shared(first, at int, next []plan.Tree) bool {
+func (l *pageLayout) shared(first, stub int, next []plan.Tree) bool {
 	block := l.items[first].block
-	limit := l.items[at-1].off + l.items[at-1].size + reachBack - stubSlack
+	limit := l.items[stub-1].off + l.items[stub-1].size + reachBack - stubSlack
 	for i := range l.items {
 		o := &l.items[i]
 		if i != first && o.kind == itemLeave && o.block == block && !o.long && o.via < 0 && o.off <= limit {
@@ -286,10 +286,10 @@ func (l *pageLayout) firstJumps() {
 
 // place computes sizes and offsets, and finds what the short jumps go through.
 func (l *pageLayout) place() {
-	at := l.start
+	pos := l.start
 	for i := range l.items {
 		it := &l.items[i]
-		it.off = at
+		it.off = pos
 		switch {
 		case it.kind == itemCompare:
 		case !it.long:
@@ -299,7 +299,7 @@ func (l *pageLayout) place() {
 		default:
 			it.size = sizeLongJcc
 		}
-		at += it.size
+		pos += it.size
 	}
 	for i := range l.items {
 		if it := &l.items[i]; it.kind == itemLeave && !it.long {
@@ -328,8 +328,8 @@ func (l *pageLayout) through(i int) int {
 	it := &l.items[i]
 	from := it.off + sizeShortJump
 	reaches := func(to int) bool { return to-from <= reach && from-to <= reachBack }
-	if at, ok := l.anchors[it.block]; ok && reaches(at) {
-		return at
+	if anchor, ok := l.anchors[it.block]; ok && reaches(anchor) {
+		return anchor
 	}
 	for j := range l.items {
 		o := &l.items[j]
@@ -357,17 +357,17 @@ func (g *generator) emitPage(l *pageLayout) {
 	}
 	// Short jumps go through long ones; both need a label at the long one's offset.
 	via := func(off int) label {
-		at, ok := l.labels[off]
+		target, ok := l.labels[off]
 		if !ok {
-			at = a.newLabel()
-			l.labels[off] = at
+			target = a.newLabel()
+			l.labels[off] = target
 		}
-		return at
+		return target
 	}
 	for i := range l.items {
 		it := &l.items[i]
-		if at, ok := starts[int32(i)]; ok {
-			a.bind(at)
+		if start, ok := starts[int32(i)]; ok {
+			a.bind(start)
 		}
 		switch {
 		case it.kind == itemCompare:

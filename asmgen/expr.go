@@ -27,10 +27,10 @@ type exprCode struct {
 }
 
 // expression emits the subroutine of one expression.
-func (g *generator) expression(e *dwarfcfa.Expr, at label) error {
+func (g *generator) expression(e *dwarfcfa.Expr, entry label) error {
 	a := g.asm
 	c := exprCode{g: g, labels: map[int]label{}, depths: map[int]int{}}
-	a.bind(at)
+	a.bind(entry)
 	if e.Pushed {
 		c.push()
 		a.op(x86.AMOVQ, reg(sCFA), reg(x86.REG_AX))

@@ -184,11 +184,11 @@ func (l *packedLayout) heads() error {
 		size := 0
 		switch b.Kind {
 		case plan.BlockStop:
-			at, err := g.stopCode(b)
+			stop, err := g.stopCode(b)
 			if err != nil {
 				return err
 			}
-			a.jump(obj.AJMP, at)
+			a.jump(obj.AJMP, stop)
 			size = sizeJump
 		case plan.BlockFast:
 			g.asm.fastHead(b)
@@ -207,7 +207,7 @@ func (l *packedLayout) heads() error {
 		return err
 	}
 	for id, block := range g.plan.IDs {
-		if at := a.where[g.block[block]]; at != a.where[l.slots]+int32(id)*slotSize {
+		if head := a.where[g.block[block]]; head != a.where[l.slots]+int32(id)*slotSize {
 			return fmt.Errorf("%w: the head of row block %d is not in its slot", ErrAssemble, block)
 		}
 	}
@@ -264,8 +264,8 @@ func (l *packedLayout) group(trees []uint32, records [][]byte) bool {
 	l.bases = (2*len(trees) + 3) &^ 3
 	first := l.bases + (len(trees)+size-1)>>l.groupBits*4 // where records begin
 	data := make([]byte, first)
-	at := make([]int, len(records))   // of the last copy of a record
-	last := make([]int, len(records)) // where the last group ends that has it
+	copies := make([]int, len(records)) // of the last copy of a record
+	last := make([]int, len(records))   // where the last group ends that has it
 	for from := 0; from < len(trees); from += size {
 		group := trees[from:min(from+size, len(trees))]
 		need := 0 // bytes, if no record was there
@@ -282,11 +282,11 @@ func (l *packedLayout) group(trees []uint32, records [][]byte) bool {
 		base := max(first, len(data)+need-groupReach)
 		binary.LittleEndian.PutUint32(data[l.bases+from>>l.groupBits*4:], uint32(base))
 		for i, t := range group {
-			if at[t] < base {
-				at[t] = len(data)
+			if copies[t] < base {
+				copies[t] = len(data)
 				data = append(data, records[t]...)
 			}
-			binary.LittleEndian.PutUint16(data[2*(from+i):], uint16(at[t]-base))
+			binary.LittleEndian.PutUint16(data[2*(from+i):], uint16(copies[t]-base))
 		}
 	}
 	// 16 keys may be read from the last record's begin on.

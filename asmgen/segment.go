@@ -22,13 +22,13 @@ func (g *generator) segmentSearch() error {
 	p := g.plan
 	// One pass: ranges and segments both ascend.
 	weights := make([]int, len(p.Segments))
-	at := 0
+	first := 0
 	for _, r := range p.Table.Ranges {
 		page := int(uint64(r.Start-p.Base) >> p.PageBits)
-		for page >= p.Segments[at].First+p.Segments[at].Pages {
-			at++
+		for page >= p.Segments[first].First+p.Segments[first].Pages {
+			first++
 		}
-		weights[at]++
+		weights[first]++
 	}
 	// One more for each, so that empty segments count.
 	for i := range weights {

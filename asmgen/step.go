@@ -132,9 +132,9 @@ func (g *generator) stepThroughCallback() {
 			a.op(x86.AMOVQ, ax, reg(to))
 		}
 	}
-	ifSaved := func(at int64, to int16) {
+	ifSaved := func(off int64, to int16) {
 		same := a.newLabel()
-		a.op(x86.AMOVBQSX, mem(desc, at), tmp)
+		a.op(x86.AMOVBQSX, mem(desc, off), tmp)
 		a.op(x86.ATESTQ, tmp, tmp)
 		a.branch(x86.AJEQ, same)
 		value(to)

@@ -181,14 +181,14 @@ func (a *assembler) movePairs(base int16, load bool) {
 		if i == fastBP {
 			continue
 		}
-		as, at := x86.AMOVLPS, reg(places[i].xmm)
+		as, half := x86.AMOVLPS, reg(places[i].xmm)
 		if pairs(i) {
 			as = x86.AMOVUPS
 		}
 		if m := mem(base, regOff(fastReg(i))); load {
-			a.op(as, m, at)
+			a.op(as, m, half)
 		} else {
-			a.op(as, at, m)
+			a.op(as, half, m)
 		}
 		if as == x86.AMOVUPS {
 			i++

@@ -59,9 +59,9 @@ func TestManyRows(t *testing.T) {
 	const rows = 1<<16 + 1
 	table := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
 	for i := range rows {
-		at := dwarfcfa.Addr(0x1000 + 4*i)
+		start := dwarfcfa.Addr(0x1000 + 4*i)
 		table.Rows = append(table.Rows, rowtest.Row(abi.RSP, 8*int64(i+1)))
-		table.Ranges = append(table.Ranges, dwarfcfa.Range{Start: at, End: at + 4, Row: uint32(i)})
+		table.Ranges = append(table.Ranges, dwarfcfa.Range{Start: start, End: start + 4, Row: uint32(i)})
 	}
 	src := elfout.Source{Name: "test"}
 	_, _, err := compile.Layout{Dispatch: plan.DispatchPacked}.Build(table, src)

@@ -27,15 +27,15 @@ func scattered(groups int, gap dwarfcfa.Addr) *dwarfcfa.Table {
 	for i := range rows {
 		t.Rows = append(t.Rows, rowtest.Row(abi.RSP, 8*int64(i+7), []int{abi.RBX, abi.R12, abi.R13, abi.R14}[:i%5]...))
 	}
-	at, last := dwarfcfa.Addr(0x1000), uint32(0)
+	addr, last := dwarfcfa.Addr(0x1000), uint32(0)
 	for range groups {
 		for range each {
-			end := at + 20 + dwarfcfa.Addr(rng.IntN(64))
+			end := addr + 20 + dwarfcfa.Addr(rng.IntN(64))
 			last = (last + 1 + uint32(rng.IntN(rows-1))) % rows
-			t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: at, End: end, Row: last})
-			at = end
+			t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: addr, End: end, Row: last})
+			addr = end
 		}
-		at += gap
+		addr += gap
 	}
 	return t
 }

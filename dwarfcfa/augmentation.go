@@ -58,12 +58,12 @@ func (s *Section) letters(c *cursor, cie *CIE, aug string) error {
 // personality reads the pointer to a CIE's personality routine. If its value is known only at run time, the word in
 // memory is the pointer.
 func (s *Section) personality(c *cursor, cie *CIE) {
-	enc, at := cie.PersonalityEncoding, *c
+	enc, field := cie.PersonalityEncoding, *c
 	p, null := c.pointerSlot(enc, s, 0)
 	cie.Personality, cie.PersonalityIndirect = p, enc&PEIndirect != 0
 	if enc.PointerSize() == 8 && enc&^peFormatMask == 0 && errors.Is(c.err, ErrUnsupported) {
-		cie.Personality, cie.PersonalityIndirect = s.Addr+Addr(at.pos), true
-		*c = at
+		cie.Personality, cie.PersonalityIndirect = s.Addr+Addr(field.pos), true
+		*c = field
 		c.bytes(8)
 	} else if null && c.err == nil {
 		cie.PersonalityEncoding = PEOmit

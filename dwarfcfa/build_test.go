@@ -134,11 +134,11 @@ func (s *sectionBuilder) section() *Section {
 func testImage(code []byte) codeImage {
 	return codeImage{
 		segments: []segment{{testCode, testCode + testCodeSize}},
-		read: func(at Addr, b []byte) int {
-			if at < testCode || at >= testCode+Addr(len(code)) {
+		read: func(addr Addr, b []byte) int {
+			if addr < testCode || addr >= testCode+Addr(len(code)) {
 				return 0
 			}
-			return copy(b, code[at-testCode:])
+			return copy(b, code[addr-testCode:])
 		},
 	}
 }

@@ -30,14 +30,14 @@ func (o *Object) Calls() Calls {
 	last := o.code[len(o.code)-1].end
 	buf := make([]byte, callsChunk)
 	for _, s := range o.code {
-		for at := s.start; at < s.end && uint64(at-c.base) < 1<<32-callsChunk; {
-			n := o.ReadImage(at, buf[:min(callsChunk, uint64(s.end-at))])
+		for addr := s.start; addr < s.end && uint64(addr-c.base) < 1<<32-callsChunk; {
+			n := o.ReadImage(addr, buf[:min(callsChunk, uint64(s.end-addr))])
 			if n == 0 {
 				break
 			}
-			c.scan(buf[:n], at, last)
-			if at += Addr(n); at < s.end && n > longestCall {
-				at -= longestCall // an instruction may go on behind
+			c.scan(buf[:n], addr, last)
+			if addr += Addr(n); addr < s.end && n > longestCall {
+				addr -= longestCall // an instruction may go on behind
 			}
 		}
 	}
@@ -46,13 +46,13 @@ func (o *Object) Calls() Calls {
 
 // scan appends the calls that lie in code at an address and begin more than longestCall before its end, or anywhere if
 // it is short. last is where the object's code ends.
-func (c *Calls) scan(code []byte, at, last Addr) {
+func (c *Calls) scan(code []byte, addr, last Addr) {
 	for i := 0; i+2 <= len(code); i++ {
 		n := 0
 		switch code[i] {
 		case 0xe8:
 			if i+5 <= len(code) {
-				to := at + Addr(i) + 5 + Addr(int64(int32(binary.LittleEndian.Uint32(code[i+1:]))))
+				to := addr + Addr(i) + 5 + Addr(int64(int32(binary.LittleEndian.Uint32(code[i+1:]))))
 				if to >= c.base && to < last {
 					n = 5
 				}
@@ -66,7 +66,7 @@ func (c *Calls) scan(code []byte, at, last Addr) {
 			continue
 		}
 		// Chunks overlap, so a call may be found twice; places ascend, so that is easily told.
-		end := uint32(at + Addr(i+n-1) - c.base)
+		end := uint32(addr + Addr(i+n-1) - c.base)
 		if k := len(c.last); k == 0 || c.last[k-1] < end {
 			c.last = append(c.last, end)
 		}

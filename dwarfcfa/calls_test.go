@@ -34,9 +34,9 @@ func TestCalls(t *testing.T) {
 		if len(part) < 3 || !strings.HasPrefix(part[2], "call") && !strings.HasPrefix(part[2], "notrack call") {
 			continue
 		}
-		at, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(part[0]), ":"), 16, 64)
+		addr, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(part[0]), ":"), 16, 64)
 		require.NoError(t, err)
-		end := dwarfcfa.Addr(at) + dwarfcfa.Addr(len(strings.Fields(part[1])))
+		end := dwarfcfa.Addr(addr) + dwarfcfa.Addr(len(strings.Fields(part[1])))
 		want++
 		found += count(end - 1)
 		n := count(end)

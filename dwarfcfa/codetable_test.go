@@ -23,10 +23,10 @@ type wordsAt map[uint64]uint64
 func (w wordsAt) ReadWord(addr uint64) (uint64, bool) { v, ok := w[addr]; return v, ok }
 
 func TestCodeTable(t *testing.T) {
-	for _, at := range []Addr{1 << 20, 1 << 40} {
-		table, start := NewCodeTable(NewSection("jit", SourceEHFrame, at, jitRows(16), Bases{}), 16)
+	for _, addr := range []Addr{1 << 20, 1 << 40} {
+		table, start := NewCodeTable(NewSection("jit", SourceEHFrame, addr, jitRows(16), Bases{}), 16)
 		require.NotNil(t, table)
-		assert.Equal(t, at-8, start)
+		assert.Equal(t, addr-8, start)
 		for pc, cfa := range map[uint64]uint64{0: 8, 3: 8, 4: 16, 15: 16} {
 			regs := abi.Regs{Valid: 1<<abi.RIP | 1<<abi.RSP, Exact: 1}
 			regs.Reg[abi.RIP], regs.Reg[abi.RSP] = 0x5000+pc, 0x9000

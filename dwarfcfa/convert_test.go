@@ -150,16 +150,16 @@ func TestToSFrameRows(t *testing.T) {
 func TestSFrameFind(t *testing.T) {
 	s, table := storedSFrame(t, 3)
 	for _, r := range table.Ranges {
-		for _, at := range []Addr{r.Start, r.End - 1} {
-			row, ok, err := s.Find(uint64(at))
+		for _, addr := range []Addr{r.Start, r.End - 1} {
+			row, ok, err := s.Find(uint64(addr))
 			require.NoError(t, err)
 			want := &table.Rows[r.Row]
 			if !ok {
 				continue // padding, or what cannot be said
 			}
-			require.Equal(t, row.Outermost, want.Regs[abi.RIP].Kind == RuleUndefined, "%#x", uint64(at))
+			require.Equal(t, row.Outermost, want.Regs[abi.RIP].Kind == RuleUndefined, "%#x", uint64(addr))
 			if want.CFA.Kind == CFARegOffset && !row.Outermost {
-				require.Equal(t, want.CFA.Offset, int64(row.CFA.Offset), "%#x", uint64(at))
+				require.Equal(t, want.CFA.Offset, int64(row.CFA.Offset), "%#x", uint64(addr))
 			}
 		}
 	}

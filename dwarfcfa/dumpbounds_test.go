@@ -15,9 +15,9 @@ import (
 
 // TestSFrameRepeats: rows that repeat over more than the code are not written out. Those of a PLT are.
 func TestSFrameRepeats(t *testing.T) {
-	at := sframe.Rule{Base: sframe.OnCFA, Offset: -8, Deref: true}
-	row := []sframe.Row{{CFA: sframe.Rule{Base: sframe.OnReg, Reg: 7, Offset: 8}, RA: at},
-		{Start: 1, CFA: sframe.Rule{Base: sframe.OnReg, Reg: 7, Offset: 16}, RA: at}}
+	saved := sframe.Rule{Base: sframe.OnCFA, Offset: -8, Deref: true}
+	row := []sframe.Row{{CFA: sframe.Rule{Base: sframe.OnReg, Reg: 7, Offset: 8}, RA: saved},
+		{Start: 1, CFA: sframe.Rule{Base: sframe.OnReg, Reg: 7, Offset: 16}, RA: saved}}
 	entries := []sframe.Entry{{Start: elfText, Size: 0x40, Repeat: 16, Rows: row}}
 	const hostile = 100
 	for i := range uint64(hostile) {

@@ -155,15 +155,15 @@ func (o *Object) readHdr(h *ehFrameHdr) error {
 	}
 	h.says = c.value(count)
 	size := min(h.says, uint64(c.remaining()/pairSize)) * pairSize
-	if at := c.pos; c.err == nil && (h.addr+Addr(at))%4 == 0 && c.number(size) != nil {
-		h.table = data[at:c.pos]
+	if off := c.pos; c.err == nil && (h.addr+Addr(off))%4 == 0 && c.number(size) != nil {
+		h.table = data[off:c.pos]
 	}
 	return nil
 }
 
 // pair returns which code, and which FDE for it, entry i of the table names.
 func (h *ehFrameHdr) pair(i int) (start, fde Addr) {
-	distance := func(at int) Addr { return h.addr + Addr(int32(binary.LittleEndian.Uint32(h.table[at:]))) }
+	distance := func(off int) Addr { return h.addr + Addr(int32(binary.LittleEndian.Uint32(h.table[off:]))) }
 	return distance(i * pairSize), distance(i*pairSize + pairSize/2)
 }
 
@@ -192,7 +192,7 @@ func (h *ehFrameHdr) search(pc Addr) (start, fde Addr) {
 	}
 	for lo < hi {
 		mid = (lo + hi) / 2
-		if at, _ := h.pair(mid); pc < at {
+		if addr, _ := h.pair(mid); pc < addr {
 			hi = mid
 		} else if next, _ := h.pair(mid + 1); pc >= next {
 			lo = mid + 1
@@ -209,8 +209,8 @@ func (h *ehFrameHdr) search(pc Addr) (start, fde Addr) {
 // Named returns the offset of the FDE that the table of .eh_frame_hdr names for a function. ok is false if it names
 // none.
 func (s *Section) Named(start Addr) (offset uint64, ok bool) {
-	at, offset, ok := s.Found(start)
-	return offset, ok && at == start
+	addr, offset, ok := s.Found(start)
+	return offset, ok && addr == start
 }
 
 // Found returns where libgcc's search in the table of .eh_frame_hdr ends for a pc: the start that the table says, and
@@ -269,8 +269,8 @@ func (s *Section) Rewritten() int { return len(s.rewrites) }
 func (s *Section) unwalked(size int) []uint64 {
 	offsets := []uint64{}
 	for fde := range s.hdr.fdes() {
-		if at := uint64(fde - s.Addr); at >= uint64(size) {
-			offsets = append(offsets, at)
+		if off := uint64(fde - s.Addr); off >= uint64(size) {
+			offsets = append(offsets, off)
 		}
 	}
 	slices.Sort(offsets)

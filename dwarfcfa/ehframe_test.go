@@ -32,9 +32,9 @@ func TestEqualStarts(t *testing.T) {
 			hdr, err := o.ehFrameHdr()
 			require.NoError(t, err)
 			if seed > 0 {
-				at := int(o.file.Section(".eh_frame_hdr").Offset) + 12
+				off := int(o.file.Section(".eh_frame_hdr").Offset) + 12
 				rnd := rand.New(rand.NewPCG(uint64(seed), uint64(n)))
-				pair := func() []byte { return b[at+pairSize*rnd.IntN(len(hdr.table)/pairSize):][:pairSize] }
+				pair := func() []byte { return b[off+pairSize*rnd.IntN(len(hdr.table)/pairSize):][:pairSize] }
 				from, to := pair(), pair()
 				if copy(to[4:], from[4:]); rnd.IntN(2) == 0 {
 					copy(to, from)
@@ -63,8 +63,8 @@ func compareStarts(t *testing.T, system *loader, path string, b []byte) (found i
 		if e.FDE != nil {
 			list = append(list, area{addr: e.FDE.Start})
 			starts[s.Addr+Addr(e.Offset)] = e.FDE.Start
-			at, ok := s.Named(e.FDE.Start)
-			hidden[s.Addr+Addr(e.Offset)] = !ok || at != e.Offset || e.FDE.Start == e.FDE.End
+			addr, ok := s.Named(e.FDE.Start)
+			hidden[s.Addr+Addr(e.Offset)] = !ok || addr != e.Offset || e.FDE.Start == e.FDE.End
 			own = append(own, s.Addr+Addr(e.Offset))
 		}
 	}

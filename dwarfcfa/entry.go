@@ -335,8 +335,8 @@ func (s *Section) readCIE(pos int) (*CIE, error) {
 		Offset: uint64(pos), Length: h.length, Is64: h.is64, idSize: h.idSize, section: s,
 		LSDAEncoding: PEOmit, PersonalityEncoding: PEOmit,
 	}
-	at := s.cursor(h.idPos+h.idSize, h.end)
-	c := &at
+	body := s.cursor(h.idPos+h.idSize, h.end)
+	c := &body
 	cie.Version = c.u8()
 	if h.is64 && !s.debugFrame && cie.Version == 0 {
 		// In the 64-bit format of .eh_frame the CIE id has 4 bytes in the LSB

@@ -111,7 +111,7 @@ func TestPointers(t *testing.T) {
 
 // Each form of CIE, with an FDE of one row that shows it was understood.
 func TestCIEs(t *testing.T) {
-	pcrel4 := func(at int, target Addr) []byte { return le32(uint32(target - testAddr - Addr(at))) }
+	pcrel4 := func(off int, target Addr) []byte { return le32(uint32(target - testAddr - Addr(off))) }
 	aug := func(version byte, augmentation string, rest ...[]byte) []byte {
 		return cat([]byte{version}, []byte(augmentation), []byte{0}, cat(rest...))
 	}
@@ -281,16 +281,16 @@ func TestBadEntries(t *testing.T) {
 			plain(s, s.fde(0, testCode+0x40, 0x10))
 		}, ErrBadEncoding, "an FDE where a CIE should be"},
 		{"CIE pointer to a terminator", func(s *sectionBuilder) {
-			at := len(s.b)
+			off := len(s.b)
 			s.b = append(s.b, 0, 0, 0, 0)
-			plain(s, at)
+			plain(s, off)
 		}, ErrBadEncoding, "a terminator where a CIE should be"},
 		{"CIE pointer into nowhere", func(s *sectionBuilder) { plain(s, 8) }, ErrBadEncoding,
 			"the middle of an entry where a CIE should be"},
 		{"CIE pointer to a CIE inside an entry", func(s *sectionBuilder) {
 			inner := cat(le32(uint32(4+len(good))), le32(0), good)
-			at := s.rawCIE(cat(good, inner)) + 8 + len(good)
-			plain(s, at)
+			off := s.rawCIE(cat(good, inner)) + 8 + len(good)
+			plain(s, off)
 		}, ErrBadEncoding, "the middle of an entry where a CIE should be"},
 		{"FDE too short", func(s *sectionBuilder) { s.rawFDE(0, []byte{1, 2, 3}) }, ErrTruncated, "truncated: a block"},
 		{"FDE shorter than its id", func(s *sectionBuilder) { s.b = append(s.b, 2, 0, 0, 0, 1, 1) }, ErrTruncated,

@@ -246,14 +246,14 @@ func (in *Interp) settleState(st *state, cfa *CFARule) {
 	if st.fresh == 0 {
 		return
 	}
-	at := in.exprs.cfa(*cfa)
-	onRSP := at.Kind == CFARegOffset && at.Reg == abi.RSP
+	found := in.exprs.cfa(*cfa)
+	onRSP := found.Kind == CFARegOffset && found.Reg == abi.RSP
 	for r := range st.row.Regs {
 		if st.fresh&(1<<r) == 0 {
 			continue
 		}
 		st.above &^= 1 << r
-		if rule := &st.row.Regs[r]; rule.Kind == RuleOffset && (!onRSP || at.Offset+rule.Offset >= 0) {
+		if rule := &st.row.Regs[r]; rule.Kind == RuleOffset && (!onRSP || found.Offset+rule.Offset >= 0) {
 			st.above |= 1 << r
 		}
 	}

@@ -217,14 +217,14 @@ func TestBadPrograms(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var s sectionBuilder
 			cie := s.cie()
-			at := s.fde(cie, testCode, 0x10, tc.prog)
+			off := s.fde(cie, testCode, 0x10, tc.prog)
 			s.fde(cie, testCode+0x20, 0x10)
 			table, rep := build(t, s.section())
 			assert.Equal(t, []string{"020..030 rsp+8 ra=c-8"}, rowTexts(table))
 			require.Len(t, rep.LostFDEs, 1)
 			err := rep.LostFDEs[0]
 			assert.ErrorIs(t, err, tc.kind)
-			assert.Equal(t, fmt.Sprintf("libfoo.so: .eh_frame+%#x: FDE 0x10000..0x10010: %s", at, tc.want), err.Error())
+			assert.Equal(t, fmt.Sprintf("libfoo.so: .eh_frame+%#x: FDE 0x10000..0x10010: %s", off, tc.want), err.Error())
 
 			_, _, strict := buildSection(s.section(), testImage(nil), BuildOptions{Strict: true})
 			assert.Equal(t, error(err), strict)

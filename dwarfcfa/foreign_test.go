@@ -38,14 +38,14 @@ func TestHugeSections(t *testing.T) {
 	image := testELF{ehFrame: []byte{0, 0, 0, 0}}.bytes()
 	f, err := elf.NewFile(bytes.NewReader(image))
 	require.NoError(t, err)
-	at := -1
+	off := -1
 	for i, s := range f.Sections {
 		if s.Name == ".eh_frame" {
-			at = i
+			off = i
 		}
 	}
-	require.GreaterOrEqual(t, at, 0)
-	head := int(binary.LittleEndian.Uint64(image[40:])) + 64*at
+	require.GreaterOrEqual(t, off, 0)
+	head := int(binary.LittleEndian.Uint64(image[40:])) + 64*off
 	binary.LittleEndian.PutUint64(image[head+32:], huge)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -48,8 +48,8 @@ func FuzzSections(f *testing.F) {
 		}
 		s.moved = data[0]&4 != 0
 		if data[0]&8 != 0 {
-			for at := int(data[0] >> 4); at+8 <= len(s.Data); at += 24 {
-				s.rewrites = append(s.rewrites, rewrite{start: at, end: at + 8, biased: at&1 == 0})
+			for off := int(data[0] >> 4); off+8 <= len(s.Data); off += 24 {
+				s.rewrites = append(s.rewrites, rewrite{start: off, end: off + 8, biased: off&1 == 0})
 			}
 		}
 		code := testImage(make([]byte, 0x1000))

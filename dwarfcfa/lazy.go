@@ -300,15 +300,15 @@ func (l *lazySection) rowAt(pc Addr) (*Row, []Expr) {
 		return nil, nil
 	}
 	r := f.ranges[len(f.ranges)-1]
-	at := pc - l.spans[i].start
+	off := pc - l.spans[i].start
 	switch {
 	// A pc behind the last row may lie in padding that takes this row.
-	case at < Addr(r.end):
-		r = f.ranges[sort.Search(len(f.ranges), func(i int) bool { return Addr(f.ranges[i].end) > at })]
-		if at < Addr(r.start) { // rows of .sframe may begin later than their function
+	case off < Addr(r.end):
+		r = f.ranges[sort.Search(len(f.ranges), func(i int) bool { return Addr(f.ranges[i].end) > off })]
+		if off < Addr(r.start) { // rows of .sframe may begin later than their function
 			return nil, nil
 		}
-	case r.end < l.spans[i].length || at-Addr(r.end) >= l.filled(i):
+	case r.end < l.spans[i].length || off-Addr(r.end) >= l.filled(i):
 		return nil, nil
 	}
 	return f.rows[r.row], f.exprs

@@ -140,11 +140,11 @@ func relocations(t *testing.T, file []byte) (p places) {
 	f, err := elf.NewFile(bytes.NewReader(file))
 	require.NoError(t, err)
 	for _, s := range f.Sections {
-		for at := s.Offset; s.Type == elf.SHT_RELA && s.Flags&elf.SHF_ALLOC != 0 && at < s.Offset+s.Size; at += 24 {
-			p.rela = append(p.rela, int(at))
+		for off := s.Offset; s.Type == elf.SHT_RELA && s.Flags&elf.SHF_ALLOC != 0 && off < s.Offset+s.Size; off += 24 {
+			p.rela = append(p.rela, int(off))
 		}
-		for at := s.Offset; s.Type == 19 && at < s.Offset+s.Size; at += 8 {
-			p.relr = append(p.relr, int(at))
+		for off := s.Offset; s.Type == 19 && off < s.Offset+s.Size; off += 8 {
+			p.relr = append(p.relr, int(off))
 		}
 	}
 	return p
@@ -161,8 +161,8 @@ func mutate(rnd *rand.Rand, b []byte, p places, list []area) {
 		return uint64(a.addr) + uint64(rnd.IntN(len(a.data)+8)) - 4
 	}
 	if len(p.relr) > 0 && rnd.IntN(3) == 0 {
-		at := p.relr[rnd.IntN(len(p.relr))]
-		le.PutUint64(b[at:], []uint64{place() &^ 7, le.Uint64(b[at:]) ^ 1<<rnd.IntN(64), 1<<63 | 1}[rnd.IntN(3)])
+		off := p.relr[rnd.IntN(len(p.relr))]
+		le.PutUint64(b[off:], []uint64{place() &^ 7, le.Uint64(b[off:]) ^ 1<<rnd.IntN(64), 1<<63 | 1}[rnd.IntN(3)])
 		return
 	}
 	types := []elf.R_X86_64{0, 1, 1, 2, 5, 6, 7, 8, 8, 8, 8, 10, 16, 17, 18, 24, 32, 33, 36, 37, 38, 42}

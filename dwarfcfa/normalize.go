@@ -130,7 +130,7 @@ func returnedTo(row *Row) bool {
 // textWindow reads the image a stretch at a time, for ascending addresses: one read of the file
 // serves many gaps.
 type textWindow struct {
-	read  func(at Addr, b []byte) int
+	read  func(addr Addr, b []byte) int
 	start Addr   // address of bytes[0]
 	bytes []byte // what the last read has given
 	buf   []byte

@@ -293,8 +293,8 @@ func TestTextWindow(t *testing.T) {
 		code[i] = byte(i * 7)
 	}
 	w := textWindow{read: testImage(code).read}
-	for at := 0; at+15 <= len(code); at += 1021 {
-		require.Equal(t, code[at:at+15], w.at(testCode+Addr(at), 15))
+	for off := 0; off+15 <= len(code); off += 1021 {
+		require.Equal(t, code[off:off+15], w.at(testCode+Addr(off), 15))
 	}
 	assert.Nil(t, w.at(testCode+testCodeSize-4, 5))
 	assert.Len(t, w.at(testCode+testCodeSize-4, 4), 4)

@@ -256,9 +256,9 @@ func TestDebugFrame(t *testing.T) {
 
 // Which part of the file is changed, and what comes of it.
 func TestBadObjects(t *testing.T) {
-	change := func(at int, with ...byte) func([]byte) []byte {
+	change := func(off int, with ...byte) func([]byte) []byte {
 		return func(b []byte) []byte {
-			copy(b[at:], with)
+			copy(b[off:], with)
 			return b
 		}
 	}
@@ -269,8 +269,8 @@ func TestBadObjects(t *testing.T) {
 	)
 	sectionHeader := func(i, field int, with ...byte) func([]byte) []byte {
 		return func(b []byte) []byte {
-			at := binary.LittleEndian.Uint64(b[eShoff:])
-			copy(b[int(at)+64*i+field:], with)
+			shoff := binary.LittleEndian.Uint64(b[eShoff:])
+			copy(b[int(shoff)+64*i+field:], with)
 			return b
 		}
 	}

@@ -83,9 +83,9 @@ func compareObjdump(t *testing.T, path string, s *sframe.Section) (rows int) {
 		if m := function.FindStringSubmatch(line); m != nil {
 			want = append(want, fmt.Sprintf("%s +%s", m[1], m[2]))
 		} else if m := row.FindStringSubmatch(line); m != nil {
-			at, err := strconv.ParseUint(m[1], 16, 64)
+			addr, err := strconv.ParseUint(m[1], 16, 64)
 			require.NoError(t, err)
-			want = append(want, fmt.Sprintf("  %x %s %s", at, m[2], m[3]))
+			want = append(want, fmt.Sprintf("  %x %s %s", addr, m[2], m[3]))
 			rows++
 		}
 	}
@@ -96,16 +96,16 @@ func compareObjdump(t *testing.T, path string, s *sframe.Section) (rows int) {
 		got = append(got, fmt.Sprintf("%x +%d", f.Start, f.Size))
 		for r, err := range s.All(&f) {
 			require.NoError(t, err)
-			at := uint64(r.Start)
+			addr := uint64(r.Start)
 			if f.Repeat == 0 {
-				at += f.Start
+				addr += f.Start
 			}
 			base := map[uint8]string{6: "fp", 7: "sp"}[r.CFA.Reg]
 			fp := "u"
 			if r.FP.Base == sframe.OnCFA {
 				fp = fmt.Sprintf("c%+d", r.FP.Offset)
 			}
-			got = append(got, fmt.Sprintf("  %x %s%+d %s", at, base, r.CFA.Offset, fp))
+			got = append(got, fmt.Sprintf("  %x %s%+d %s", addr, base, r.CFA.Offset, fp))
 		}
 	}
 	require.Equal(t, want, got, path)
@@ -119,16 +119,16 @@ func compareRows(t *testing.T, name string, sf, eh *Table) (both, alone int) {
 	wrong := 0
 	for _, r := range eh.Ranges {
 		want := &eh.Rows[r.Row]
-		for at := r.Start; at < r.End; at++ {
-			row, exprs := sf.rowAt(at)
+		for addr := r.Start; addr < r.End; addr++ {
+			row, exprs := sf.rowAt(addr)
 			if row == nil {
 				alone++
 				continue
 			}
 			both++
-			if !sameAsRow(row, exprs, want, eh.Exprs, at) {
+			if !sameAsRow(row, exprs, want, eh.Exprs, addr) {
 				if wrong++; wrong < 10 {
-					t.Errorf("%s: %#x: %+v, .eh_frame has %+v", name, uint64(at), row, want)
+					t.Errorf("%s: %#x: %+v, .eh_frame has %+v", name, uint64(addr), row, want)
 				}
 			}
 		}
@@ -143,15 +143,15 @@ func compareRows(t *testing.T, name string, sf, eh *Table) (both, alone int) {
 // sameAsRow reports whether two rows mean the same at a pc for the CFA, the return address
 // and rbp, and whether the first has the other callee-saved registers lost. What the rows
 // have as expressions is evaluated.
-func sameAsRow(row *Row, exprs []Expr, want *Row, wantExprs []Expr, at Addr) bool {
-	r := rand.New(rand.NewPCG(uint64(at), 1))
+func sameAsRow(row *Row, exprs []Expr, want *Row, wantExprs []Expr, addr Addr) bool {
+	r := rand.New(rand.NewPCG(uint64(addr), 1))
 	mem := anyMemory(r.Uint64())
 	for range 3 {
 		var regs, a, b abi.Regs
 		for i := range regs.Reg {
 			regs.Reg[i] = r.Uint64()
 		}
-		regs.Reg[abi.RIP], regs.Valid, regs.Exact = uint64(at), abi.AllRegs, 1
+		regs.Reg[abi.RIP], regs.Valid, regs.Exact = uint64(addr), abi.AllRegs, 1
 		sa := stepTo(&a, oneRow{row, exprs}, &regs, 0, mem)
 		sb := stepTo(&b, oneRow{want, wantExprs}, &regs, 0, mem)
 		const compared = 1<<abi.RIP | 1<<abi.RSP | 1<<abi.RBP
@@ -183,8 +183,8 @@ func (o oneRow) rowAt(Addr) (*Row, []Expr) { return o.row, o.exprs }
 // anyMemory has another word at every address.
 type anyMemory uint64
 
-func (m anyMemory) ReadWord(at uint64) (uint64, bool) {
-	return (at ^ uint64(m)) * 0x9e3779b97f4a7c15, true
+func (m anyMemory) ReadWord(addr uint64) (uint64, bool) {
+	return (addr ^ uint64(m)) * 0x9e3779b97f4a7c15, true
 }
 
 // testSFrameEHFrame compares both sections of objects at every byte of code.
@@ -211,13 +211,13 @@ func testSFrameEHFrame(t *testing.T, objects []string) {
 
 		lazy, err := NewLazyTable(o, SourceSFrame)
 		require.NoError(t, err)
-		for at := eh.Low() - 8; at < min(eh.High(), eh.Low()+1<<14)+8; at++ {
-			got, gotExprs := lazy.rowAt(at)
-			want, exprs := sf.rowAt(at)
-			require.Equal(t, want == nil, got == nil, "%#x", uint64(at))
+		for addr := eh.Low() - 8; addr < min(eh.High(), eh.Low()+1<<14)+8; addr++ {
+			got, gotExprs := lazy.rowAt(addr)
+			want, exprs := sf.rowAt(addr)
+			require.Equal(t, want == nil, got == nil, "%#x", uint64(addr))
 			if want != nil {
 				require.Equal(t, want.CFA.Reg, got.CFA.Reg)
-				require.True(t, sameAsRow(got, gotExprs, want, exprs, at), "%#x", uint64(at))
+				require.True(t, sameAsRow(got, gotExprs, want, exprs, addr), "%#x", uint64(addr))
 			}
 		}
 		o.Close()
@@ -232,9 +232,9 @@ func testSFrameAuto(t *testing.T, path string) {
 	require.NoError(t, err, "%s", out)
 	without, err := os.ReadFile(bare)
 	require.NoError(t, err)
-	for at := 64; at < 64+56*int(without[56]); at += 56 {
-		if binary.LittleEndian.Uint32(without[at:]) == uint32(elf.PT_GNU_EH_FRAME) {
-			clear(without[at : at+56])
+	for off := 64; off < 64+56*int(without[56]); off += 56 {
+		if binary.LittleEndian.Uint32(without[off:]) == uint32(elf.PT_GNU_EH_FRAME) {
+			clear(without[off : off+56])
 		}
 	}
 	require.NoError(t, os.WriteFile(bare, without, 0o600))
@@ -294,31 +294,31 @@ func dump(t testing.TB, table *Table) string {
 // frames, blocks of other sizes, the end of the stack.
 func TestSFrameV3(t *testing.T) {
 	sp := func(offset int32) sframe.Rule { return sframe.Rule{Base: sframe.OnReg, Reg: 7, Offset: offset} }
-	at := func(offset int32) sframe.Rule { return sframe.Rule{Base: sframe.OnCFA, Offset: offset, Deref: true} }
+	saved := func(offset int32) sframe.Rule { return sframe.Rule{Base: sframe.OnCFA, Offset: offset, Deref: true} }
 	reg := func(reg uint8, offset int32, deref bool) sframe.Rule {
 		return sframe.Rule{Base: sframe.OnReg, Reg: reg, Offset: offset, Deref: deref}
 	}
 	data, err := sframe.Encode(sframe.Options{Version: 3, Addr: 0x8000, PCRel: true}, []sframe.Entry{
 		{Start: 0x1000, Size: 0x20, Rows: []sframe.Row{
-			{CFA: sp(8), RA: at(-8)},
-			{Start: 4, CFA: reg(10, 0, false), RA: at(-8)},
-			{Start: 8, CFA: reg(6, -8, true), RA: at(-8), FP: reg(6, 0, true)},
+			{CFA: sp(8), RA: saved(-8)},
+			{Start: 4, CFA: reg(10, 0, false), RA: saved(-8)},
+			{Start: 8, CFA: reg(6, -8, true), RA: saved(-8), FP: reg(6, 0, true)},
 			{Start: 12, CFA: sp(16), RA: reg(3, 0, false), FP: reg(12, 0, false)},
 			{Start: 16, CFA: sp(16), RA: reg(3, 8, false)},
-			{Start: 20, CFA: reg(20, 8, false), RA: at(-8)},
+			{Start: 20, CFA: reg(20, 8, false), RA: saved(-8)},
 			{Start: 24, Outermost: true},
 		}},
 		{Start: 0x1020, Size: 0x30, Signal: true,
 			Rows: []sframe.Row{{CFA: reg(7, 160, true), RA: reg(7, 168, true), FP: reg(7, 120, true)}}},
-		{Start: 0x1050, Size: 18, Repeat: 8, Rows: []sframe.Row{{Start: 1, CFA: sp(8), RA: at(-8)},
-			{Start: 6, CFA: sp(16), RA: at(-8)}}},
+		{Start: 0x1050, Size: 18, Repeat: 8, Rows: []sframe.Row{{Start: 1, CFA: sp(8), RA: saved(-8)},
+			{Start: 6, CFA: sp(16), RA: saved(-8)}}},
 		{Start: 0x1070, Size: 0x10, Rows: []sframe.Row{
-			{CFA: sp(8), RA: at(-8)},
-			{Start: 1, CFA: sp(16), RA: at(-8), FP: at(-16)},
-			{Start: 8, CFA: sp(8), RA: at(-8), FP: at(-16)}, // popped
-			{Start: 9, CFA: sp(16), RA: at(-8), FP: at(-16)},
-			{Start: 10, CFA: sp(8), RA: at(-8)},
-			{Start: 11, CFA: sp(8), RA: at(-8), FP: at(-24)}, // saved in the red zone
+			{CFA: sp(8), RA: saved(-8)},
+			{Start: 1, CFA: sp(16), RA: saved(-8), FP: saved(-16)},
+			{Start: 8, CFA: sp(8), RA: saved(-8), FP: saved(-16)}, // popped
+			{Start: 9, CFA: sp(16), RA: saved(-8), FP: saved(-16)},
+			{Start: 10, CFA: sp(8), RA: saved(-8)},
+			{Start: 11, CFA: sp(8), RA: saved(-8), FP: saved(-24)}, // saved in the red zone
 		}},
 	})
 	require.NoError(t, err)
@@ -386,11 +386,11 @@ func testSFrameMutations(t *testing.T, path string) {
 		data, err := sframe.Encode(sframe.Options{Version: uint8(1 + i%3), Addr: sec.Addr}, entries)
 		require.NoError(t, err)
 		for range 1 + r.IntN(4) {
-			at := r.IntN(len(data))
+			off := r.IntN(len(data))
 			if r.IntN(3) == 0 {
-				at = r.IntN(100)
+				off = r.IntN(100)
 			}
-			data[at] = byte(r.Uint32())
+			data[off] = byte(r.Uint32())
 		}
 		s, err := sframe.Parse(sec.Addr, data)
 		if err != nil {

@@ -61,7 +61,7 @@ type cfiWriter struct {
 // cie writes a CIE in which all callee-saved registers but rbp are undefined.
 func (w *cfiWriter) cie(augmentation string) {
 	const pointers = 0x00 // DW_EH_PE_absptr
-	at := len(w.b)
+	off := len(w.b)
 	w.b = append(w.b, 0, 0, 0, 0, 0, 0, 0, 0, 1) // length, id, version
 	w.b = append(w.b, augmentation...)
 	w.b = append(w.b, 0, 1, 0x7f, abi.RIP, 1, pointers) // factors 1 and -1, return address, augmentation data
@@ -70,15 +70,15 @@ func (w *cfiWriter) cie(augmentation string) {
 			w.b = append(w.b, byte(CFAUndefinedReg), reg)
 		}
 	}
-	w.close(at)
+	w.close(off)
 }
 
 // close pads the entry at an offset and writes its length.
-func (w *cfiWriter) close(at int) {
+func (w *cfiWriter) close(off int) {
 	for len(w.b)%8 != 0 {
 		w.b = append(w.b, byte(CFANop))
 	}
-	binary.LittleEndian.PutUint32(w.b[at:], uint32(len(w.b)-at-4))
+	binary.LittleEndian.PutUint32(w.b[off:], uint32(len(w.b)-off-4))
 }
 
 // finish completes the FDE being written, if there is one, with its size and length.

@@ -17,7 +17,7 @@ func TestSubtractUnion(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
 	table := func(expr ExprID) *Table {
 		t := &Table{Exprs: make([]Expr, 1+expr)}
-		at := Addr(100 + rng.IntN(50))
+		addr := Addr(100 + rng.IntN(50))
 		for i := range 3 {
 			row := endOfStackRow()
 			if i > 0 {
@@ -29,16 +29,16 @@ func TestSubtractUnion(t *testing.T) {
 		last := -1
 		for range rng.IntN(30) {
 			if gap := rng.IntN(3); gap > 0 {
-				at += Addr(rng.IntN(20))
+				addr += Addr(rng.IntN(20))
 				last = -1
 			}
 			row := rng.IntN(3)
 			if row == last {
 				row = (row + 1) % 3
 			}
-			end := at + Addr(1+rng.IntN(20))
-			t.Ranges = append(t.Ranges, Range{at, end, uint32(row)})
-			at, last = end, row
+			end := addr + Addr(1+rng.IntN(20))
+			t.Ranges = append(t.Ranges, Range{addr, end, uint32(row)})
+			addr, last = end, row
 		}
 		return t
 	}

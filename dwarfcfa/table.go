@@ -146,8 +146,8 @@ func noTable(s tableSource, rep *Report) error {
 
 // codeImage gives passes access to an object's code.
 type codeImage struct {
-	segments []segment                   // ascending, disjoint
-	read     func(at Addr, b []byte) int // reads up to len(b) bytes of the image
+	segments []segment                     // ascending, disjoint
+	read     func(addr Addr, b []byte) int // reads up to len(b) bytes of the image
 }
 
 // codeImage returns the object's code for the passes.

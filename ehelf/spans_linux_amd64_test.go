@@ -24,13 +24,13 @@ type place struct {
 // walkPlaces does what Spans.Walk does, a call of Object.Walk at a time.
 func walkPlaces(places []place, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (steps, last int) {
 	for {
-		at := regs.Reg[abi.RIP]
+		pc := regs.Reg[abi.RIP]
 		if regs.Exact == 0 {
-			at--
+			pc--
 		}
 		last = -1
 		for i, p := range places {
-			if at >= p.start && at < p.end {
+			if pc >= p.start && pc < p.end {
 				last = i
 			}
 		}
@@ -50,11 +50,11 @@ func walkPlaces(places []place, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64)
 func manyPlaces(o *ehelf.Object, n int, rng *rand.Rand) ([]place, *ehelf.Spans) {
 	spans := new(ehelf.Spans)
 	var places []place
-	at := uint64(0x10000)
+	addr := uint64(0x10000)
 	for i := range n {
-		at += rng.Uint64N(3) * 0x1000
-		p := place{start: at, end: at + 0x3000 + rng.Uint64N(5)*0x777, bias: at + 0x1000 - elfouttest.Low}
-		at = p.end
+		addr += rng.Uint64N(3) * 0x1000
+		p := place{start: addr, end: addr + 0x3000 + rng.Uint64N(5)*0x777, bias: addr + 0x1000 - elfouttest.Low}
+		addr = p.end
 		spans.Add(p.start, p.end)
 		if i%5 != 4 {
 			p.object = o

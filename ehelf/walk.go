@@ -18,8 +18,8 @@ type Memory struct {
 // ReadWord reads the word at addr as a walk does.
 func (m *Memory) ReadWord(addr uint64) (word uint64, ok bool) {
 	const size = 8
-	if at := addr - m.Lo; at < uint64(len(m.Bytes)) && uint64(len(m.Bytes))-at >= size {
-		return binary.LittleEndian.Uint64(m.Bytes[at:]), true
+	if off := addr - m.Lo; off < uint64(len(m.Bytes)) && uint64(len(m.Bytes))-off >= size {
+		return binary.LittleEndian.Uint64(m.Bytes[off:]), true
 	}
 	if m.Read != nil {
 		return m.Read(addr)

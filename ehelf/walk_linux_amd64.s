@@ -88,12 +88,12 @@ line:
 	JB   line
 	RET
 
-// func prefetchWords(p *byte, size, lo uint64, at *uint64, n int)
+// func prefetchWords(p *byte, size, lo uint64, addrs *uint64, n int)
 TEXT ·prefetchWords(SB), NOSPLIT, $0-40
 	MOVQ p+0(FP), AX
 	MOVQ size+8(FP), BX
 	MOVQ lo+16(FP), DX
-	MOVQ at+24(FP), SI
+	MOVQ addrs+24(FP), SI
 	MOVQ n+32(FP), CX
 each:
 	MOVQ       (SI), DI

@@ -54,16 +54,17 @@ func Attach(file []byte, a Attachment) ([]byte, error) {
 		return nil, fmt.Errorf("the segment would not begin within %d bytes after the file's end", attachHole)
 	}
 	headers := uint64(len(progs)+2) * uint64(h.Phentsize)
-	at := off + (headers+15)&^15 // of the contents
-	contents, err := a.Contents(at + bias)
+	start := off + (headers+15)&^15 // of the contents
+	contents, err := a.Contents(start + bias)
 	if err != nil {
 		return nil, err
 	}
 	load := elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Off: off, Vaddr: off + bias, Paddr: off + bias,
 		Align: attachAlign}
-	load.Filesz = at + uint64(len(contents)) - off
+	load.Filesz = start + uint64(len(contents)) - off
 	load.Memsz = load.Filesz
-	where := elf.Prog64{Type: uint32(a.Segment), Flags: uint32(elf.PF_R), Off: at, Vaddr: at + bias, Paddr: at + bias,
+	where := elf.Prog64{Type: uint32(a.Segment), Flags: uint32(elf.PF_R), Off: start,
+		Vaddr: start + bias, Paddr: start + bias,
 		Filesz: uint64(len(contents)), Memsz: uint64(len(contents)), Align: 8}
 	var table []elf.Prog64 // PT_LOADs ascend
 	table = append(table, progs[:last+1]...)
@@ -75,7 +76,7 @@ func Attach(file []byte, a Attachment) ([]byte, error) {
 	}
 	h.Phoff, h.Phnum = off, uint16(len(table))
 
-	out := append(bytes.Clone(file), make([]byte, at-uint64(len(file)))...)
+	out := append(bytes.Clone(file), make([]byte, start-uint64(len(file)))...)
 	if _, err := binary.Encode(out[off:], le, table); err != nil {
 		return nil, err
 	}

@@ -41,23 +41,24 @@ func readBare(f *elf.File) (Info, error) {
 	}
 	// All of the rest is read through addresses in the R segment, where file offset and address are
 	// the same.
-	at := func(addr, n uint64) []byte {
+	bytesAt := func(addr, n uint64) []byte {
 		if addr > uint64(len(read)) || n > uint64(len(read))-addr {
 			return nil
 		}
 		return read[addr : addr+n]
 	}
-	if notes == nil || dynamic == nil || at(notes.Vaddr, notes.Filesz) == nil || at(dynamic.Vaddr, dynamic.Filesz) == nil {
+	if notes == nil || dynamic == nil || bytesAt(notes.Vaddr, notes.Filesz) == nil ||
+		bytesAt(dynamic.Vaddr, dynamic.Filesz) == nil {
 		return Info{}, errors.New("no notes or no dynamic section")
 	}
-	if err := info.addNotes(at(notes.Vaddr, notes.Filesz)); err != nil {
+	if err := info.addNotes(bytesAt(notes.Vaddr, notes.Filesz)); err != nil {
 		return Info{}, err
 	}
 	if info.Note.Version == 0 {
 		return Info{}, errors.New("no identity note")
 	}
 	end := uint64(len(read)) // of the data
-	if err := eachNote(at(notes.Vaddr, notes.Filesz), func(owner string, typ uint32, desc []byte) bool {
+	if err := eachNote(bytesAt(notes.Vaddr, notes.Filesz), func(owner string, typ uint32, desc []byte) bool {
 		if owner == abi.NoteOwner && typ == abi.NoteSites && len(desc) >= abi.SitesNoteSize {
 			info.SiteSize = int64(le.Uint64(desc[16:]))
 			end = min(end, le.Uint64(desc[8:]))
@@ -70,16 +71,16 @@ func readBare(f *elf.File) (Info, error) {
 	if from := alignUp(dynamic.Vaddr+dynamic.Filesz, bareAlign); from < end {
 		info.DataSize = int64(end - from)
 	}
-	return info, info.addDynamic(at(dynamic.Vaddr, dynamic.Filesz), at)
+	return info, info.addDynamic(bytesAt(dynamic.Vaddr, dynamic.Filesz), bytesAt)
 }
 
 // addDynamic takes the name and the functions from the dynamic section.
-func (info *Info) addDynamic(dynamic []byte, at func(addr, n uint64) []byte) error {
+func (info *Info) addDynamic(dynamic []byte, bytesAt func(addr, n uint64) []byte) error {
 	tags := map[elf.DynTag]uint64{}
 	for b := dynamic; len(b) >= dynSize; b = b[dynSize:] {
 		tags[elf.DynTag(le.Uint64(b))] = le.Uint64(b[8:])
 	}
-	names, hash := at(tags[elf.DT_STRTAB], tags[elf.DT_STRSZ]), at(tags[elf.DT_HASH], 8)
+	names, hash := bytesAt(tags[elf.DT_STRTAB], tags[elf.DT_STRSZ]), bytesAt(tags[elf.DT_HASH], 8)
 	name := func(off uint64) (string, bool) {
 		if off >= uint64(len(names)) {
 			return "", false
@@ -96,7 +97,7 @@ func (info *Info) addDynamic(dynamic []byte, at func(addr, n uint64) []byte) err
 	}
 	info.Soname = soname
 	// DT_HASH's second word is the number of dynamic symbols
-	symbols := at(tags[elf.DT_SYMTAB], uint64(le.Uint32(hash[4:]))*elf.Sym64Size)
+	symbols := bytesAt(tags[elf.DT_SYMTAB], uint64(le.Uint32(hash[4:]))*elf.Sym64Size)
 	for b := symbols; len(b) >= elf.Sym64Size; b = b[elf.Sym64Size:] {
 		if elf.ST_TYPE(b[4]) != elf.STT_FUNC {
 			continue

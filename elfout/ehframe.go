@@ -96,14 +96,14 @@ func appendEntry(b, body []byte) []byte {
 
 // appendRows encodes the rows of a frame as call frame instructions.
 func appendRows(b []byte, f asmgen.Frame) ([]byte, error) {
-	at, cfa := f.Start, int32(8)
+	off, cfa := f.Start, int32(8)
 	saved := map[uint8]int32{}
 	for _, row := range f.Rows {
-		if row.Off < at || row.Off >= f.End {
+		if row.Off < off || row.Off >= f.End {
 			return nil, fmt.Errorf("%w: row at %#x out of order", ErrBadCode, row.Off)
 		}
-		b = appendAdvance(b, row.Off-at)
-		at = row.Off
+		b = appendAdvance(b, row.Off-off)
+		off = row.Off
 		if row.CFAOffset != cfa {
 			if row.CFAOffset < 0 {
 				return nil, fmt.Errorf("%w: row at %#x: CFA = rsp%d", ErrBadCode, row.Off, row.CFAOffset)

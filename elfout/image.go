@@ -315,12 +315,12 @@ func (im *Image) identify() {
 
 // OwnBuildID reports whether id is the build-id that New computes for a file, in which it is.
 func OwnBuildID(file, id []byte) bool {
-	at := bytes.Index(file, id)
-	if len(id) != buildIDSize || at < 0 {
+	off := bytes.Index(file, id)
+	if len(id) != buildIDSize || off < 0 {
 		return false
 	}
 	file = bytes.Clone(file)
-	clear(file[at : at+len(id)])
+	clear(file[off : off+len(id)])
 	sum := sha1.Sum(file)
 	return bytes.Equal(sum[:], id)
 }

@@ -120,17 +120,17 @@ func (a *Attr) hasBuildIDs() bool { return a.Flags&attrFlagBuildID != 0 }
 func (e *Event) layout() {
 	t := e.SampleType
 	e.timeAt, e.idAt, e.timeBack, e.idBack, e.idSize = -1, -1, 0, 0, 0
-	at := 8 * bits.OnesCount64(uint64(t&(SampleIdentifier|SampleIP|SampleTID)))
+	off := 8 * bits.OnesCount64(uint64(t&(SampleIdentifier|SampleIP|SampleTID)))
 	if t&SampleTime != 0 {
-		e.timeAt = at
-		at += 8
+		e.timeAt = off
+		off += 8
 	}
-	at += 8 * bits.OnesCount64(uint64(t&SampleAddr))
+	off += 8 * bits.OnesCount64(uint64(t&SampleAddr))
 	switch {
 	case t&SampleIdentifier != 0:
 		e.idAt = 0
 	case t&SampleIDField != 0:
-		e.idAt = at
+		e.idAt = off
 	}
 	if !e.hasSampleID() {
 		return

@@ -78,12 +78,12 @@ func keepsFeature(bit uint64) bool {
 
 // appendOther appends a record that is not decoded, with the attributes in it changed.
 func appendOther(dst []byte, rec *Other, raw []byte) []byte {
-	at := len(dst)
+	start := len(dst)
 	switch rec.Type {
 	case typeAttr:
 		// The attribute is changed in the copy: raw is the reader's.
 		dst = append(dst, raw...)
-		ChainAttr(dst[at+headerSize:])
+		ChainAttr(dst[start+headerSize:])
 	case typeFeature:
 		c := cursor{data: rec.Data}
 		bit := c.u64()
@@ -92,7 +92,7 @@ func appendOther(dst []byte, rec *Other, raw []byte) []byte {
 		}
 		dst = append(dst, raw...)
 		if bit == featureEventDesc && !c.bad {
-			chainEventDesc(dst[at+headerSize+8:])
+			chainEventDesc(dst[start+headerSize+8:])
 		}
 	default:
 		dst = append(dst, raw...)
@@ -125,11 +125,11 @@ func (s *Sample) appendChained(dst, raw []byte) (b []byte, nrAt, after int) {
 	if to == t {
 		return append(dst, raw...), 0, 0
 	}
-	at := len(dst)
+	start := len(dst)
 	m := &s.marks
 	dst = append(dst, raw[:m.chain]...)
 	if to&SampleCallchain != 0 {
-		nrAt = len(dst) - at
+		nrAt = len(dst) - start
 		// The number of entries is written below.
 		dst = le.AppendUint64(dst, 0)
 		// The caller unwinds the user part itself, if there is something to unwind.
@@ -141,8 +141,8 @@ func (s *Sample) appendChained(dst, raw []byte) (b []byte, nrAt, after int) {
 			}
 			dst = le.AppendUint64(dst, ip)
 		}
-		le.PutUint64(dst[at+nrAt:], uint64(len(dst)-at-nrAt-8)/8)
-		after = len(dst) - at
+		le.PutUint64(dst[start+nrAt:], uint64(len(dst)-start-nrAt-8)/8)
+		after = len(dst) - start
 		if !lacking {
 			nrAt, after = 0, 0
 		}
@@ -151,6 +151,6 @@ func (s *Sample) appendChained(dst, raw []byte) (b []byte, nrAt, after int) {
 	// Registers and stack are left out.
 	dst = append(dst, raw[m.afterStack:]...)
 	// The record's size is the last field of its header.
-	le.PutUint16(dst[at+6:], uint16(len(dst)-at))
+	le.PutUint16(dst[start+6:], uint16(len(dst)-start))
 	return dst, nrAt, after
 }

@@ -74,9 +74,10 @@ func (c *ChainWriter) fileHead(data uint64) []byte {
 			ids = le.AppendUint64(ids, id)
 		}
 	}
-	at := uint64(fileHeader + len(ids))
+	attrsOff := uint64(fileHeader + len(ids))
 	b := append(make([]byte, 0, fileHeader+len(ids)+len(attrs)), "PERFILE2"...)
-	for _, v := range []uint64{fileHeader, uint64(entry), at, uint64(len(attrs)), at + uint64(len(attrs)), data, 0, 0} {
+	for _, v := range []uint64{fileHeader, uint64(entry), attrsOff, uint64(len(attrs)), attrsOff + uint64(len(attrs)), data,
+		0, 0} {
 		b = le.AppendUint64(b, v)
 	}
 	for word, set := range c.r.features.flags {
@@ -101,7 +102,7 @@ type Entry struct {
 // the stack. It returns the result and the record's Entry, which is empty if the result leaves
 // the record out.
 func (c *ChainWriter) Take(dst []byte) ([]byte, Entry) {
-	at := len(dst)
+	start := len(dst)
 	e := Entry{}
 	switch rec := c.r.rec.(type) {
 	case *Sample:
@@ -114,7 +115,7 @@ func (c *ChainWriter) Take(dst []byte) ([]byte, Entry) {
 	if c.taken++; c.taken%roundRecords == 0 && c.r.in.follows == 0 {
 		dst = append(dst, byte(typeFinishedRound), 0, 0, 0, 0, 0, headerSize, 0)
 	}
-	e.bytes = dst[at:]
+	e.bytes = dst[start:]
 	return dst, e
 }
 
@@ -129,7 +130,7 @@ func (e *Entry) Append(dst []byte, user []uint64) []byte {
 	le := binary.LittleEndian
 	size := int(le.Uint16(e.bytes[6:])) // of the record; a round mark may follow
 	user = user[:min(len(user), max(0, (maxRecord-size)/8-1))]
-	at := len(dst)
+	start := len(dst)
 	dst = append(dst, e.bytes[:e.after]...)
 	dst = le.AppendUint64(dst, ContextUser)
 	for _, pc := range user {
@@ -137,8 +138,8 @@ func (e *Entry) Append(dst []byte, user []uint64) []byte {
 	}
 	dst = append(dst, e.bytes[e.after:]...)
 	added := 1 + len(user)
-	le.PutUint16(dst[at+6:], uint16(size+8*added))
-	le.PutUint64(dst[at+e.nrAt:], le.Uint64(dst[at+e.nrAt:])+uint64(added))
+	le.PutUint16(dst[start+6:], uint16(size+8*added))
+	le.PutUint64(dst[start+e.nrAt:], le.Uint64(dst[start+e.nrAt:])+uint64(added))
 	return dst
 }
 

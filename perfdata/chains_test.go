@@ -233,8 +233,8 @@ func TestChainsOwn(t *testing.T) {
 	// AUXTRACE: its size says less
 	b.Add(perfdatatest.Record(71, 0, uint64(16), "auxtrace's fields   ....", "sixteen bytes..."))
 	in := b.Data
-	at := bytes.Index(in, []byte("sixteen"))
-	binary.LittleEndian.PutUint16(in[at-8-24-8+6:], 8+8+24)
+	off := bytes.Index(in, []byte("sixteen"))
+	binary.LittleEndian.PutUint16(in[off-8-24-8+6:], 8+8+24)
 	out := mustChain(t, b.Pipe(), 0x1)
 	assert.Contains(t, string(out), string(perfdatatest.Record(66, 0, uint32(len(data)), uint32(0)))+string(data))
 	assert.Contains(t, string(out), "a conversion of times...")

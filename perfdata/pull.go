@@ -133,14 +133,14 @@ func (r *Reader) eventOf(h Header, raw []byte) (*Event, error) {
 	// The id is read before the record is decoded, since the event says how to decode it.
 	var id uint64
 	if h.Type == TypeSample {
-		at := first.idAt
-		if at < 0 {
+		off := first.idAt
+		if off < 0 {
 			return first, nil
 		}
-		if headerSize+at+8 > len(raw) {
+		if headerSize+off+8 > len(raw) {
 			return nil, ErrTruncated
 		}
-		id = binary.LittleEndian.Uint64(raw[headerSize+at:])
+		id = binary.LittleEndian.Uint64(raw[headerSize+off:])
 	} else {
 		// 0: the event has no ids in such records.
 		back := first.idBack
@@ -168,16 +168,16 @@ func timeOf(h Header, raw []byte, ev *Event) uint64 {
 		return 0
 	}
 	// From the front in samples, from the back in others.
-	at := headerSize + ev.timeAt
+	off := headerSize + ev.timeAt
 	if h.Type != TypeSample {
 		if ev.timeBack == 0 || headerSize+ev.timeBack > len(raw) {
 			return 0
 		}
-		at = len(raw) - ev.timeBack
-	} else if ev.timeAt < 0 || at+8 > len(raw) {
+		off = len(raw) - ev.timeBack
+	} else if ev.timeAt < 0 || off+8 > len(raw) {
 		return 0
 	}
-	return binary.LittleEndian.Uint64(raw[at:])
+	return binary.LittleEndian.Uint64(raw[off:])
 }
 
 // takeUser processes a record that perf itself made.

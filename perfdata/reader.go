@@ -144,11 +144,11 @@ func NewReader(in io.Reader, opt Options) (*Reader, error) {
 		return nil, headerError(int64(pipeHeader+n), err)
 	}
 	// Sections lie anywhere, so the input must seek.
-	at, ok := in.(io.ReaderAt)
+	file, ok := in.(io.ReaderAt)
 	if !ok {
 		return nil, fmt.Errorf("%w: not in pipe mode, and the input cannot seek", ErrFormat)
 	}
-	return r, r.readFile(at, b[:])
+	return r, r.readFile(file, b[:])
 }
 
 // headerError says at which offset the file ends, or could not be read.
@@ -160,7 +160,7 @@ func headerError(off int64, err error) error {
 }
 
 // readFile reads the sections that struct perf_file_header refers to.
-func (r *Reader) readFile(at io.ReaderAt, header []byte) error {
+func (r *Reader) readFile(file io.ReaderAt, header []byte) error {
 	// The fields of struct perf_file_header after magic and size.
 	c := cursor{data: header[16:]}
 	attrSize := c.u64()
@@ -171,7 +171,7 @@ func (r *Reader) readFile(at io.ReaderAt, header []byte) error {
 	for i := range flags {
 		flags[i] = c.u64()
 	}
-	if err := r.readAttrs(at, attrs, attrSize); err != nil {
+	if err := r.readAttrs(file, attrs, attrSize); err != nil {
 		return err
 	}
 	// Offsets are signed: larger ones would wrap.
@@ -185,15 +185,15 @@ func (r *Reader) readFile(at io.ReaderAt, header []byte) error {
 			ErrTruncated)})
 	} else {
 		// Behind the data, a table has a section for each feature.
-		r.features = featureTable{at, int64(data.off + data.size), flags}
+		r.features = featureTable{file, int64(data.off + data.size), flags}
 		r.readFeatures()
 	}
-	r.in.src.r = io.NewSectionReader(at, int64(data.off), 1<<62)
+	r.in.src.r = io.NewSectionReader(file, int64(data.off), 1<<62)
 	return nil
 }
 
 // readAttrs reads the attributes and their ids.
-func (r *Reader) readAttrs(at io.ReaderAt, attrs section, size uint64) error {
+func (r *Reader) readAttrs(file io.ReaderAt, attrs section, size uint64) error {
 	const maxAttrs = 1 << 16
 	// Each attribute is followed by the section of its ids.
 	if size < attrSizeVer0+sectionSize || size > maxAttrSize || attrs.size/size > maxAttrs {
@@ -202,7 +202,7 @@ func (r *Reader) readAttrs(at io.ReaderAt, attrs section, size uint64) error {
 	b := make([]byte, size)
 	for i := range attrs.size / size {
 		off := int64(attrs.off + i*size)
-		if _, err := at.ReadAt(b, off); err != nil {
+		if _, err := file.ReadAt(b, off); err != nil {
 			return headerError(off, err)
 		}
 		body := b[:size-sectionSize]
@@ -213,7 +213,7 @@ func (r *Reader) readAttrs(at io.ReaderAt, attrs section, size uint64) error {
 		if ids.size/8 > 1<<20 {
 			return &Error{off, "attribute", fmt.Errorf("%w: %d ids", ErrFormat, ids.size/8)}
 		}
-		idBytes, err := readSection(at, ids)
+		idBytes, err := readSection(file, ids)
 		if err != nil {
 			return &Error{int64(ids.off), "ids of an attribute", err}
 		}
@@ -225,11 +225,11 @@ func (r *Reader) readAttrs(at io.ReaderAt, attrs section, size uint64) error {
 
 // readSection reads a section of a checked size, without allocating more memory
 // than the file has bytes.
-func readSection(at io.ReaderAt, s section) ([]byte, error) {
+func readSection(file io.ReaderAt, s section) ([]byte, error) {
 	if s.off > 1<<62 || s.size > 1<<62 {
 		return nil, ErrTruncated
 	}
-	b, err := io.ReadAll(io.NewSectionReader(at, int64(s.off), int64(s.size)))
+	b, err := io.ReadAll(io.NewSectionReader(file, int64(s.off), int64(s.size)))
 	if err == nil && uint64(len(b)) < s.size {
 		err = ErrTruncated
 	}

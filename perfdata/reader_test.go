@@ -89,24 +89,24 @@ func TestBuildIDOfAnother(t *testing.T) {
 // recording has a record of each kind, in two rounds and out of order.
 func recording(b *perfdatatest.Builder) {
 	id := perfdatatest.ID{PID: 10, TID: 11, ID: 5}
-	at := func(time uint64) perfdatatest.ID { id.Time = time; return id }
-	b.Comm(at(0), "made-up", false)
-	b.Comm(at(100), "prog", true)
-	b.Mmap2(at(110), 0x400000, 0x1000, 0x2000, "/bin/prog")
+	timed := func(time uint64) perfdatatest.ID { id.Time = time; return id }
+	b.Comm(timed(0), "made-up", false)
+	b.Comm(timed(100), "prog", true)
+	b.Mmap2(timed(110), 0x400000, 0x1000, 0x2000, "/bin/prog")
 	b.Add(dwarfSample(5, 0x400123, 130))
 	b.Round()
 	b.Add(perfdatatest.Record(10, 2|1<<14, int32(10), int32(11), uint64(0x7000), uint64(0x1000), uint64(0),
 		uint8(4), uint8(0), uint16(0), []byte{9, 8, 7, 6}, make([]byte, 16), uint32(5), uint32(2),
-		perfdatatest.Name("/lib/x.so"), b.SampleID(at(125))))
+		perfdatatest.Name("/lib/x.so"), b.SampleID(timed(125))))
 	b.Add(faultSample(0xffffffff81000000, 120))
 	b.Fork(perfdatatest.ID{PID: 12, TID: 12, Time: 140}, 10, 11)
 	b.Round()
 	b.Exit(perfdatatest.ID{PID: 12, TID: 12, Time: 160}, 10, 11)
-	b.Add(perfdatatest.Record(2, 0, uint64(5), uint64(3), b.SampleID(at(150))))
-	b.Add(perfdatatest.Record(13, 0, uint64(4), b.SampleID(at(151))))
+	b.Add(perfdatatest.Record(2, 0, uint64(5), uint64(3), b.SampleID(timed(150))))
+	b.Add(perfdatatest.Record(13, 0, uint64(4), b.SampleID(timed(151))))
 	b.Add(perfdatatest.Record(17, 0, uint64(0x9000), uint32(64), uint16(1), uint16(0), perfdatatest.Name("bpf_prog"),
-		b.SampleID(at(152))))
-	b.Add(perfdatatest.Record(20, 0, uint64(1), b.SampleID(at(153))))
+		b.SampleID(timed(152))))
+	b.Add(perfdatatest.Record(20, 0, uint64(1), b.SampleID(timed(153))))
 	b.Add(perfdatatest.Record(199, 0, uint64(1))) // of a later perf
 	b.Add(perfdatatest.Record(71, 0, uint64(24), uint64(0), uint64(0), uint32(0), uint32(0), uint32(0), uint32(0)),
 		make([]byte, 24))
@@ -262,13 +262,13 @@ func TestTruncated(t *testing.T) {
 	pipe := b.Pipe()
 	whole := len(pipe) - len(b.Data)
 	ends := map[int]bool{}
-	for at := 0; at < len(b.Data); {
-		ends[whole+at] = true
-		n := int(binary.LittleEndian.Uint16(b.Data[at+6:]))
-		if binary.LittleEndian.Uint32(b.Data[at:]) == 71 {
+	for off := 0; off < len(b.Data); {
+		ends[whole+off] = true
+		n := int(binary.LittleEndian.Uint16(b.Data[off+6:]))
+		if binary.LittleEndian.Uint32(b.Data[off:]) == 71 {
 			n += 24
 		}
-		at += n
+		off += n
 	}
 	for cut := whole; cut < len(pipe); cut++ {
 		lines, r := readAll(t, pipe[:cut], Options{})

@@ -115,14 +115,14 @@ func (s *Sample) decode(c *cursor, ev *Event) error {
 		UserRegs: Regs{Values: s.UserRegs.Values[:0]}, IntrRegs: Regs{Values: s.IntrRegs.Values[:0]}}
 	// at is the offset in the record of what is read next, for chainMarks.
 	size := headerSize + len(c.data)
-	at := func() int { return size - len(c.data) }
+	pos := func() int { return size - len(c.data) }
 	s.decodeHead(c, ev)
-	s.marks.chain = at()
+	s.marks.chain = pos()
 	if t&SampleCallchain != 0 {
 		// A count, then as many words.
 		s.Callchain = c.words(s.Callchain, c.u64())
 	}
-	s.marks.afterChain = at()
+	s.marks.afterChain = pos()
 	if t&SampleRaw != 0 {
 		// A size, then as many bytes.
 		s.Raw = c.bytes(uint64(c.u32()))
@@ -130,14 +130,14 @@ func (s *Sample) decode(c *cursor, ev *Event) error {
 	if t&SampleBranchStack != 0 {
 		s.decodeBranches(c, ev.BranchSampleType)
 	}
-	s.marks.regs = at()
+	s.marks.regs = pos()
 	if t&SampleRegsUser != 0 {
 		s.UserRegs.decode(c, ev.RegsUser)
 	}
 	if t&SampleStackUser != 0 {
 		s.decodeStack(c)
 	}
-	s.marks.afterStack = at()
+	s.marks.afterStack = pos()
 	s.decodeTail(c, ev)
 	if c.bad {
 		return fmt.Errorf("sample: %w: its fields are longer than the record", ErrTruncated)

@@ -87,26 +87,26 @@ func (p *proof) callRead(s *state, to uint64) ([]*state, bool, error) {
 	if off, err := p.x.stackOff(s); err != nil || off&15 != 8 || off < 8-readDepth {
 		return nil, true, fmt.Errorf("a call with the stack at %+d: %v", off, err)
 	}
-	at := s.reg[rSI] // before clobber forgets it
+	addr := s.reg[rSI] // before clobber forgets it
 	p.clobber(s)
 	failed := p.x.fork(s)
-	ok := p.readable(at)
+	ok := p.readable(addr)
 	s.assume(ok, false)
 	failed.assume(ok, true)
-	s.reg[rAX], s.fl = p.wordAt(at), flags{kind: flCarry, cf: t.con(0)}
+	s.reg[rAX], s.fl = p.wordAt(addr), flags{kind: flCarry, cf: t.con(0)}
 	failed.fl = flags{kind: flCarry, cf: t.con(1)}
 	return []*state{s, failed}, true, nil
 }
 
 // readable is 1 if the target's word at an address can be read, by the window or the callback. Its
 // answer is the same within a step.
-func (p *proof) readable(at term) term {
-	return p.t.make(termNode{op: tVec, a: at, b: at, k: vecReadable}, 1)
+func (p *proof) readable(addr term) term {
+	return p.t.make(termNode{op: tVec, a: addr, b: addr, k: vecReadable}, 1)
 }
 
 // wordAt is the target's word at an address, where readable holds.
-func (p *proof) wordAt(at term) term {
-	return p.t.make(termNode{op: tVec, a: at, b: at, k: vecWord}, ^uint64(0))
+func (p *proof) wordAt(addr term) term {
+	return p.t.make(termNode{op: tVec, a: addr, b: addr, k: vecWord}, ^uint64(0))
 }
 
 // Operations of tVec that stand for the target's memory. They begin behind the instOps, which

@@ -85,7 +85,7 @@ func (b *program) word(size int) (v uint64, err error) {
 // readFDE appends the rows of an FDE. A row begins at the FDE's start and at each advance; it must
 // lie inside the FDE.
 func (o *ownRows) readFDE(f ownFDE) error {
-	row, at := ownRow{cfa: 8}, f.start // what ownCIE says
+	row, pc := ownRow{cfa: 8}, f.start // what ownCIE says
 	for b := program(f.program); len(b) > 0; {
 		op := b[0]
 		b = b[1:]
@@ -102,13 +102,13 @@ func (o *ownRows) readFDE(f ownFDE) error {
 			}
 			continue
 		}
-		if delta == 0 || delta >= f.end-at {
-			return fmt.Errorf("a row at %#x", at+delta)
+		if delta == 0 || delta >= f.end-pc {
+			return fmt.Errorf("a row at %#x", pc+delta)
 		}
-		o.list = append(o.list, ownRange{at, at + delta, row})
-		at += delta
+		o.list = append(o.list, ownRange{pc, pc + delta, row})
+		pc += delta
 	}
-	o.list = append(o.list, ownRange{at, f.end, row})
+	o.list = append(o.list, ownRange{pc, f.end, row})
 	return nil
 }
 

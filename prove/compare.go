@@ -67,19 +67,19 @@ func (t *terms) eq(a, b term) term {
 		// a - b as one sum: a == b exactly if it is 0.
 		var s sum
 		if s.add(t, a, 1) && s.add(t, b, ^uint64(0)) {
-			parts, at := 0, 0
+			parts, last := 0, 0
 			for i := range s.n {
 				if s.part[i].k != 0 {
-					parts, at = parts+1, i
+					parts, last = parts+1, i
 				}
 			}
 			switch {
 			case parts == 0:
 				return t.bool(s.c == 0)
-			case parts == 1 && s.part[at].k == 1:
-				return t.eqParts(s.part[at].a, t.con(-s.c))
-			case parts == 1 && s.part[at].k == ^uint64(0):
-				return t.eqParts(s.part[at].a, t.con(s.c))
+			case parts == 1 && s.part[last].k == 1:
+				return t.eqParts(s.part[last].a, t.con(-s.c))
+			case parts == 1 && s.part[last].k == ^uint64(0):
+				return t.eqParts(s.part[last].a, t.con(s.c))
 			}
 		}
 	}

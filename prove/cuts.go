@@ -32,8 +32,8 @@ func (p *proof) begins(pc uint64, with ...[]byte) bool {
 
 // stops returns a predicate for exec.run: a path ends where the code begins with one of the byte
 // strings.
-func (p *proof) stops(at ...[]byte) func(uint64) bool {
-	return func(pc uint64) bool { return p.begins(pc, at...) }
+func (p *proof) stops(code ...[]byte) func(uint64) bool {
+	return func(pc uint64) bool { return p.begins(pc, code...) }
 }
 
 // run runs a state and hands every ending to check, which must not keep it. run then takes the

@@ -32,8 +32,8 @@ func (d *descReader) bytes(n uint64) uint64 {
 // descriptor checks that a descriptor is the row. It is read as cfaAt and rulesAt prove that the
 // code reads it. If fast, tails lead there too, and the three bytes before it must be right for
 // _eh_elf.
-func (p *rowProof) descriptor(at uint64, r *dwarfcfa.Row, fast bool) error {
-	d := descReader{p.im, at, true}
+func (p *rowProof) descriptor(desc uint64, r *dwarfcfa.Row, fast bool) error {
+	d := descReader{p.im, desc, true}
 	if err := p.cfaAt(&d, r); err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (p *rowProof) descriptor(at uint64, r *dwarfcfa.Row, fast bool) error {
 		}
 	}
 	if fast {
-		return p.stepBytes(at, r)
+		return p.stepBytes(desc, r)
 	}
 	return nil
 }
@@ -167,8 +167,8 @@ func (p *rowProof) ruleAt(d *descReader, op uint64, want dwarfcfa.RegRule) (rule
 // stepBytes checks the three bytes before a descriptor, by which _eh_elf asks its
 // callback: where the return address, rbp and rbx are saved, in words from the CFA, or
 // 0 for the same value. A return address of 0 says that they do not fit.
-func (p *rowProof) stepBytes(at uint64, r *dwarfcfa.Row) error {
-	b := p.im.at(at-3, 3)
+func (p *rowProof) stepBytes(desc uint64, r *dwarfcfa.Row) error {
+	b := p.im.at(desc-3, 3)
 	if b == nil {
 		return fmt.Errorf("it is not in the data")
 	}
@@ -193,11 +193,11 @@ func (p *rowProof) stepBytes(at uint64, r *dwarfcfa.Row) error {
 // exprAt records that a descriptor names the code of an expression, by its distance
 // from _eh_elf.
 func (p *rowProof) exprAt(off uint64, id dwarfcfa.ExprID) error {
-	at := p.im.dynamic.symbols[abi.SymbolStep].Value + off
+	addr := p.im.dynamic.symbols[abi.SymbolStep].Value + off
 	if off >= 1<<31 {
-		return fmt.Errorf("an expression at %#x", at)
+		return fmt.Errorf("an expression at %#x", addr)
 	}
-	p.owed.exprs.add(exprJob{at, id})
+	p.owed.exprs.add(exprJob{addr, id})
 	return nil
 }
 

@@ -51,17 +51,17 @@ func TestExactUnset(t *testing.T) {
 	require.NoError(t, err)
 	text := image[im.exec.Off : im.exec.Off+im.exec.Filesz]
 	changed := 0
-	for at := 0; at+11 <= len(text); at++ {
+	for pos := 0; pos+11 <= len(text); pos++ {
 		// movl $1, exact(%rsp), and status, which is beside it
-		if !bytes.HasPrefix(text[at:], []byte{0xc7, 0x84, 0x24}) || le.Uint32(text[at+7:]) != 1 {
+		if !bytes.HasPrefix(text[pos:], []byte{0xc7, 0x84, 0x24}) || le.Uint32(text[pos+7:]) != 1 {
 			continue
 		}
-		off := le.Uint32(text[at+3:])
-		le.PutUint32(text[at+3:], off+4)
+		off := le.Uint32(text[pos+3:])
+		le.PutUint32(text[pos+3:], off+4)
 		_, err := Image(image, table)
 		assert.ErrorIs(t, err, ErrNotProven)
 		assert.ErrorContains(t, err, "exact")
-		le.PutUint32(text[at+3:], off)
+		le.PutUint32(text[pos+3:], off)
 		changed++
 	}
 	assert.Positive(t, changed)

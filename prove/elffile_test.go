@@ -124,16 +124,16 @@ func TestName(t *testing.T) {
 	const name = "test" + abi.Suffix
 	image := compile(t, small(), variants()[0])
 	require.Equal(t, 1, bytes.Count(image, []byte(name+"\x00")))
-	at := bytes.Index(image, []byte(name+"\x00"))
+	off := bytes.Index(image, []byte(name+"\x00"))
 	for _, other := range []string{"libgcc_s.so.12", "../x" + abi.Suffix, "/etc" + abi.Suffix, "libpthread.so\x00",
 		"tes\x00" + abi.Suffix} {
 		require.Len(t, other, len(name))
-		copy(image[at:], other)
+		copy(image[off:], other)
 		_, err := Image(image, small())
 		assert.ErrorIs(t, err, ErrNotProven)
 		assert.ErrorContains(t, err, "DT_SONAME", other)
 	}
-	copy(image[at:], name)
+	copy(image[off:], name)
 	_, err := Image(image, small())
 	require.NoError(t, err)
 	im, err := openImage(image)

@@ -55,10 +55,10 @@ func (x *exec) run(s *state, stop func(pc uint64) bool) ([]ending, error) {
 			if n > maxPathSteps || len(work)+len(ends) > maxPaths {
 				return nil, &pathError{s.pc, fmt.Errorf("the paths do not end")}
 			}
-			at := s.pc
+			here := s.pc
 			more, end, err := x.step(s)
 			if err != nil {
-				return nil, &pathError{at, err}
+				return nil, &pathError{here, err}
 			}
 			if end != nil {
 				ends = append(ends, *end)
@@ -243,9 +243,9 @@ func (x *exec) checkOwnRow(s *state) error {
 	for _, r := range calleeSaved {
 		v := s.reg[r]
 		// A register is at its saved place, or still in the machine's register.
-		if at := row.saved[r]; at != 0 {
+		if slot := row.saved[r]; slot != 0 {
 			var found bool
-			if v, found, _ = s.stack.read(x.t, cfa+at, 8); !found {
+			if v, found, _ = s.stack.read(x.t, cfa+slot, 8); !found {
 				v = noTerm
 			}
 		}

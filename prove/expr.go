@@ -403,14 +403,14 @@ func (x *exprProof) register(op *dwarfcfa.ExprOp) error {
 // deref replaces the top by the word of the target there. If that cannot be read, the expression fails.
 func (x *exprProof) deref(op *dwarfcfa.ExprOp) error {
 	p := x.p
-	at := x.pop()
+	addr := x.pop()
 	// The code calls a subroutine to read a word, which may fail.
 	ev, cond, other, err := x.next(0)
 	if err != nil {
 		return err
 	}
-	if ev != exprRead || cond != (lit{p.readable(at), true}) {
-		return fmt.Errorf("%#x: not a read at %s", x.s.pc, p.t.text(at))
+	if ev != exprRead || cond != (lit{p.readable(addr), true}) {
+		return fmt.Errorf("%#x: not a read at %s", x.s.pc, p.t.text(addr))
 	}
 	unreadable, err := x.afterRead(other) // the caller tells by the carry
 	if err != nil {
@@ -420,7 +420,7 @@ func (x *exprProof) deref(op *dwarfcfa.ExprOp) error {
 		return err
 	}
 	// Arg is the number of bytes: DW_OP_deref_size keeps the low ones.
-	x.push(p.t.low(p.wordAt(at), uint8(op.Arg)))
+	x.push(p.t.low(p.wordAt(addr), uint8(op.Arg)))
 	return nil
 }
 

@@ -51,9 +51,9 @@ func (p *proof) stateOf(l *loop, pc uint64) *state {
 			s.reg[r.reg] = r.v
 		}
 	}
-	for i, at := range placeOf {
+	for i, home := range placeOf {
 		if l.place[i] != noTerm {
-			s.xmm[at.xmm][at.half] = l.place[i]
+			s.xmm[home.xmm][home.half] = l.place[i]
 		}
 	}
 	for _, slot := range l.slots() {
@@ -122,8 +122,8 @@ func (p *proof) matches(s *state, l *loop) error {
 		{"the cursor", s.reg[rDX], l.cursor}, {"the base", s.reg[rSI], l.base}, {"the end of the pcs", s.reg[r8], l.pcs},
 		{"rsp", s.reg[r9], l.rsp}, {"the distance to host addresses", s.reg[r11], l.delta}, {"rbp", s.reg[rBP], l.rbp},
 	}
-	for i, at := range placeOf {
-		list[9+i] = want{abi.RegName(at.dwarf), s.xmm[at.xmm][at.half], l.place[i]}
+	for i, home := range placeOf {
+		list[9+i] = want{abi.RegName(home.dwarf), s.xmm[home.xmm][home.half], l.place[i]}
 	}
 	if err := p.require(s, list[:]...); err != nil {
 		return err

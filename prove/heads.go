@@ -15,26 +15,26 @@ type headOf struct {
 
 // of returns the number of an address. The first half of the slots stays free, so that probing is
 // short.
-func (h *heads) of(at uint64) int32 {
+func (h *heads) of(head uint64) int32 {
 	if 2*len(h.list) >= len(h.slots) {
 		h.slots = make([]int32, max(1024, 2*len(h.slots)))
 		for i := range h.list {
 			*h.slot(h.list[i].addr) = int32(i) + 1
 		}
 	}
-	s := h.slot(at)
+	s := h.slot(head)
 	if *s == 0 {
-		h.list = append(h.list, headOf{addr: at})
+		h.list = append(h.list, headOf{addr: head})
 		*s = int32(len(h.list))
 	}
 	return *s - 1
 }
 
 // slot returns where an address is in the hash table, or where it would go.
-func (h *heads) slot(at uint64) *int32 {
-	for i := at * 0x9e3779b97f4a7c15 >> 32; ; i++ { // Fibonacci hashing: 2^64 divided by the golden ratio
+func (h *heads) slot(head uint64) *int32 {
+	for i := head * 0x9e3779b97f4a7c15 >> 32; ; i++ { // Fibonacci hashing: 2^64 divided by the golden ratio
 		s := &h.slots[i&uint64(len(h.slots)-1)]
-		if *s == 0 || h.list[*s-1].addr == at {
+		if *s == 0 || h.list[*s-1].addr == head {
 			return s
 		}
 	}

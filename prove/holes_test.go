@@ -29,7 +29,7 @@ func withCave(t *testing.T, image, old, new []byte) []byte {
 }
 
 // withCaveAt does so with the n bytes of the text from at on.
-func withCaveAt(t *testing.T, image []byte, at, n int, new []byte) []byte {
+func withCaveAt(t *testing.T, image []byte, off, n int, new []byte) []byte {
 	t.Helper()
 	im, err := openImage(image)
 	require.NoError(t, err)
@@ -55,8 +55,8 @@ func withCaveAt(t *testing.T, image []byte, at, n int, new []byte) []byte {
 			le.PutUint64(sh[32:], im.exec.Filesz+room)
 		}
 		if typ := elf.SectionType(le.Uint32(sh[4:])); typ == elf.SHT_DYNSYM || typ == elf.SHT_SYMTAB {
-			for at := le.Uint64(sh[24:]); at < le.Uint64(sh[24:])+le.Uint64(sh[32:]); at += elf.Sym64Size {
-				if b := out[at+16:]; le.Uint64(out[at+8:])+le.Uint64(b) == im.exec.Vaddr+im.exec.Filesz {
+			for off := le.Uint64(sh[24:]); off < le.Uint64(sh[24:])+le.Uint64(sh[32:]); off += elf.Sym64Size {
+				if b := out[off+16:]; le.Uint64(out[off+8:])+le.Uint64(b) == im.exec.Vaddr+im.exec.Filesz {
 					le.PutUint64(b, le.Uint64(b)+room) // the last function
 				}
 			}
@@ -67,9 +67,9 @@ func withCaveAt(t *testing.T, image []byte, at, n int, new []byte) []byte {
 	jump := func(b []byte, from, to int) []byte {
 		return binary.LittleEndian.AppendUint32(append(b, 0xe9), uint32(int32(to-from-5)))
 	}
-	code := jump(bytes.Clone(new), len(text)+len(new), at+n)
+	code := jump(bytes.Clone(new), len(text)+len(new), off+n)
 	copy(out[end:], code)
-	copy(text[at:], jump(nil, at, len(text)))
+	copy(text[off:], jump(nil, off, len(text)))
 	return out
 }
 
@@ -77,9 +77,9 @@ func withCaveAt(t *testing.T, image []byte, at, n int, new []byte) []byte {
 // address that it has in the file.
 func absolute(im *image) []change {
 	text := im.text(im.exec.Vaddr)
-	at := bytes.Index(text, []byte{0x48, 0x8d, 0x3d})
-	old := text[at : at+7]
-	to := im.exec.Vaddr + uint64(at) + 7 + uint64(int64(int32(le.Uint32(old[3:]))))
+	off := bytes.Index(text, []byte{0x48, 0x8d, 0x3d})
+	old := text[off : off+7]
+	to := im.exec.Vaddr + uint64(off) + 7 + uint64(int64(int32(le.Uint32(old[3:]))))
 	return []change{{old, le.AppendUint32([]byte{0x48, 0xc7, 0xc7}, uint32(to))}}
 }
 
@@ -106,8 +106,8 @@ func callTwice(im *image) change {
 	const head = 7 // what aroundRule begins with
 	code := callOther(im, 1)
 	code = code[:len(code)-8]
-	at := bytes.Index(code, []byte{0x48, 0x8d, 0x0d}) + 3
-	le.PutUint32(code[at:], le.Uint32(code[at:])-head)
+	off := bytes.Index(code, []byte{0x48, 0x8d, 0x0d}) + 3
+	le.PutUint32(code[off:], le.Uint32(code[off:])-head)
 	code[2] -= 5                                               // the descriptor's pointer is past the rule's operand
 	return aroundRule(im, append(code, 0x8b, 0x45, 0xfc), nil) // mov -4(%rbp), %eax
 }
@@ -123,11 +123,11 @@ func aroundCall(im *image, head, before, after []byte) change {
 	text := im.text(im.exec.Vaddr)
 	// add; sub; call *%rax; lea
 	tail := []byte{0x48, 0x01, 0xc8, 0x48, 0x83, 0xec, 0x08, 0xff, 0xd0, 0x48, 0x8d, 0x64, 0x24, 0x08}
-	at := bytes.Index(text, head)
+	off := bytes.Index(text, head)
 	code := append(append(bytes.Clone(head), before...), 0x48, 0x8d, 0x0d) // lea _eh_elf(%rip), %rcx
 	code = le.AppendUint32(code,
 		uint32(im.dynamic.symbols[abi.SymbolStep].Value-(im.exec.Vaddr+im.exec.Filesz+uint64(len(code))+4)))
-	return change{text[at : at+len(head)+7+len(tail)], append(append(code, tail...), after...)}
+	return change{text[off : off+len(head)+7+len(tail)], append(append(code, tail...), after...)}
 }
 
 // readOther reads the word at the CFA, too.
@@ -146,13 +146,13 @@ func readFirst(im *image, code []byte) []byte {
 func throughCallback(im, other *image) change {
 	text, from := im.text(im.exec.Vaddr), other.text(other.exec.Vaddr)
 	// cmpq $0, slotRegs(%rsp); je; sub %r11, %r10
-	at := bytes.Index(text, append(cutSlot[:len(cutSlot):len(cutSlot)], 0x0f, 0x84))
-	for !bytes.HasPrefix(text[at+12:], []byte{0x4d, 0x29, 0xda}) { // sub %r11, %r10
-		at += 1 + bytes.Index(text[at+1:], append(cutSlot[:len(cutSlot):len(cutSlot)], 0x0f, 0x84))
+	off := bytes.Index(text, append(cutSlot[:len(cutSlot):len(cutSlot)], 0x0f, 0x84))
+	for !bytes.HasPrefix(text[off+12:], []byte{0x4d, 0x29, 0xda}) { // sub %r11, %r10
+		off += 1 + bytes.Index(text[off+1:], append(cutSlot[:len(cutSlot):len(cutSlot)], 0x0f, 0x84))
 	}
-	at += len(cutSlot)
-	old := text[at : at+6]
-	general := at + 6 + int(int32(le.Uint32(old[2:])))
+	off += len(cutSlot)
+	old := text[off : off+6]
+	general := off + 6 + int(int32(le.Uint32(old[2:])))
 	// mov %rbx, %r12 and %r13 to their slots; mov %rdi, %r12; mov %r10, %rbx
 	body := from[bytes.Index(from, []byte{0x49, 0x89, 0xfc, 0x4c, 0x89, 0xd3})-15:]
 	body = body[:bytes.IndexByte(body, 0xc3)+1]
@@ -418,10 +418,10 @@ func refusesEmpty(t *testing.T, message string, before ...byte) {
 		image := compile(t, table, v)
 		_, err := Image(image, table)
 		require.NoError(t, err, v.name)
-		at := bytes.Index(image, []byte{0x48, 0x83, 0xf8, 0x00, 0x0f, 0x83}) // cmp $0, %rax; jae
-		require.Greater(t, at, 0, v.name)
-		to := le.Uint32(image[at+6:]) + 1 - uint32(len(before)) // jmp is a byte shorter than jae
-		copy(image[at+4:], le.AppendUint32(append(before, 0xe9), to))
+		off := bytes.Index(image, []byte{0x48, 0x83, 0xf8, 0x00, 0x0f, 0x83}) // cmp $0, %rax; jae
+		require.Greater(t, off, 0, v.name)
+		to := le.Uint32(image[off+6:]) + 1 - uint32(len(before)) // jmp is a byte shorter than jae
+		copy(image[off+4:], le.AppendUint32(append(before, 0xe9), to))
 		_, err = Image(image, table)
 		assert.ErrorContains(t, err, message, v.name)
 	}
@@ -432,9 +432,9 @@ func TestCFARegister(t *testing.T) {
 	for _, reg := range []uint16{abi.RBX, numRegs, 40} {
 		table := small()
 		image := compile(t, table, variants()[0])
-		at := bytes.Index(image, []byte{descCFAReg, abi.RBX, 32, 0, 0, 0, 0, 0, 0, 0})
-		require.Greater(t, at, 0)
-		image[at+1], table.Rows[2].CFA.Reg = byte(reg), reg
+		off := bytes.Index(image, []byte{descCFAReg, abi.RBX, 32, 0, 0, 0, 0, 0, 0, 0})
+		require.Greater(t, off, 0)
+		image[off+1], table.Rows[2].CFA.Reg = byte(reg), reg
 		_, err := Image(image, table)
 		if reg == abi.RBX {
 			assert.NoError(t, err)
@@ -470,14 +470,14 @@ func TestStaleStack(t *testing.T) {
 // TestJumpFromRIP: an address relative to rip counts from the instruction's end.
 func TestJumpFromRIP(t *testing.T) {
 	p := newProver(&image{}, small())
-	var at uint64
+	var addr uint64
 	p.x.ownRows = nil
 	p.x.code = func(uint64) []byte { return []byte{0xff, 0x25, 0x10, 0, 0, 0} } // jmp *16(%rip)
-	p.x.data = func(from uint64, n int) []byte { at = from; return make([]byte, n) }
+	p.x.data = func(from uint64, n int) []byte { addr = from; return make([]byte, n) }
 	_, end, err := p.x.step(p.stateOf(&p.v.walk, 0x1000))
 	require.NoError(t, err)
 	require.NotNil(t, end)
-	assert.EqualValues(t, 0x1016, at)
+	assert.EqualValues(t, 0x1016, addr)
 }
 
 // TestRaisedStack: what lies below rsp does not stay, nor does a return address.

@@ -78,18 +78,18 @@ func (j *jury) sameInst(m mutant) bool {
 	if len(m) != 1 {
 		return false
 	}
-	for at := m[0].offset; at > m[0].offset-15 && at > 0; at-- {
-		n := int(j.inst[at])
+	for off := m[0].offset; off > m[0].offset-15 && off > 0; off-- {
+		n := int(j.inst[off])
 		if n == 0 {
 			continue
 		}
-		if at+n < m[0].offset+len(m[0].b) {
+		if off+n < m[0].offset+len(m[0].b) {
 			return false
 		}
 		mutated := bytes.Clone(j.image)
 		m.apply(mutated)
 		var was, is x86.Inst
-		if x86.Decode(j.image[at:], &was) != nil || x86.Decode(mutated[at:], &is) != nil || int(was.Len) != n {
+		if x86.Decode(j.image[off:], &was) != nil || x86.Decode(mutated[off:], &is) != nil || int(was.Len) != n {
 			return false
 		}
 		for _, i := range []*x86.Inst{&was, &is} { // how it is encoded is all the same

@@ -247,19 +247,19 @@ func TestWindow(t *testing.T) {
 		}
 		end, delta, host := of(win.high), of(win.delta), of(win.rsp)
 		k, off := b.word(), b.word()
-		readable := func(at bddWord) int32 { // a host address
-			o := b.sub(b.sub(at, delta), of(lo))
+		readable := func(addr bddWord) int32 { // a host address
+			o := b.sub(b.sub(addr, delta), of(lo))
 			return b.all(b.not(b.ult(of(size), b.con(8))), b.not(b.ult(b.sub(of(size), b.con(8)), o)),
-				b.eq(at, b.add(of(bytes), o)))
+				b.eq(addr, b.add(of(bytes), o)))
 		}
 		upTo := func(x bddWord, most uint64) int32 { return b.not(b.ult(b.con(most), x)) }
 		// The inside of the window, as rsp is in it at the begin, and as any CFA is that
 		// passes: the invariant of the walk.
-		inside := func(at bddWord) int32 {
-			o := b.sub(at, of(bytes))
+		inside := func(addr bddWord) int32 {
+			o := b.sub(addr, of(bytes))
 			c := b.not(b.ult(of(size), o))
 			if which == "half" || which == "step" {
-				c = b.and(c, b.not(at[63]))
+				c = b.and(c, b.not(addr[63]))
 			}
 			return c
 		}
@@ -268,9 +268,9 @@ func TestWindow(t *testing.T) {
 		assert.Equal(t, never, b.and(chosen, b.not(begin)), "%s: rsp is inside at the begin", which)
 
 		// A later rsp: any address inside. The end of the lower half does not move.
-		at := b.word()
-		ok := b.and(chosen, inside(at))
-		cfa := b.add(at, off)
+		addr := b.word()
+		ok := b.and(chosen, inside(addr))
+		cfa := b.add(addr, off)
 		passes := b.all(ok, upTo(off, maxOffset), b.ult(cfa, end), upTo(k, maxOffset), b.not(b.ult(off, k)),
 			b.not(b.ult(k, b.con(8))))
 		assert.Equal(t, never, b.and(passes, b.not(readable(b.sub(cfa, k)))),

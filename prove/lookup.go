@@ -49,13 +49,13 @@ func (p *lookupProof) lookup(pc uint64) error {
 // goOn runs one instruction, which must not end the path. more are the states that take the place
 // of s, or nil.
 func (p *lookupProof) goOn(s *state) (more []*state, err error) {
-	at := s.pc
+	pc := s.pc
 	more, end, err := p.x.step(s)
 	if err == nil && end != nil {
 		err = fmt.Errorf("the code ends")
 	}
 	if err != nil {
-		return nil, &pathError{at, err}
+		return nil, &pathError{pc, err}
 	}
 	return more, nil
 }

@@ -12,10 +12,10 @@ import (
 // comparison, a store to anything but the objects below.
 type exec struct {
 	t     *terms
-	code  func(pc uint64) []byte        // bytes of the text from pc on; nil outside
-	data  func(at uint64, n int) []byte // n bytes of the read-only data; nil outside
-	sp    term                          // rsp at the entry of the exported function
-	image term                          // where address 0 of the file lies
+	code  func(pc uint64) []byte          // bytes of the text from pc on; nil outside
+	data  func(addr uint64, n int) []byte // n bytes of the read-only data; nil outside
+	sp    term                            // rsp at the entry of the exported function
+	image term                            // where address 0 of the file lies
 	// walkRegs is null in a step of _eh_elf, which has neither registers nor memory described.
 	walkRegs term
 	objects  []pointer // variables that are addresses of objects
@@ -113,7 +113,7 @@ func (x *exec) stackOff(s *state) (int64, error) {
 
 // place returns the run-time address of an address of the file. Terms keep the two apart: the
 // file is loaded anywhere.
-func (x *exec) place(at uint64) term { return x.t.plus(x.image, int64(at)) }
+func (x *exec) place(addr uint64) term { return x.t.plus(x.image, int64(addr)) }
 
 // link returns the address of the file that a run-time address is known to be.
 func (x *exec) link(addr term) (uint64, bool) { return x.t.value(x.t.sub(addr, x.image)) }

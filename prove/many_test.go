@@ -192,8 +192,8 @@ func (s *subject) findUnread() {
 	p := newProver(im, s.table)
 	s.unread, s.inst = make([]bool, len(s.image)), make([]uint8, len(s.image))
 	for _, a := range s.parts {
-		for at := a.from; at < a.to && (a.name == ".text" || a.name == ".rodata"); at++ {
-			s.unread[at] = true
+		for off := a.from; off < a.to && (a.name == ".text" || a.name == ".rodata"); off++ {
+			s.unread[off] = true
 		}
 	}
 	im.cover = func(addr, n uint64) {
@@ -201,8 +201,8 @@ func (s *subject) findUnread() {
 			addr -= im.exec.Vaddr - im.exec.Off
 			s.inst[addr] = uint8(n)
 		}
-		for at := addr; at < min(addr+n, uint64(len(s.unread))); at++ {
-			s.unread[at] = false
+		for pos := addr; pos < min(addr+n, uint64(len(s.unread))); pos++ {
+			s.unread[pos] = false
 		}
 	}
 	p.x.cover = im.cover
@@ -212,9 +212,9 @@ func (s *subject) findUnread() {
 		func() byte { return byte(rng.Uint32()) }} {
 		other := bytes.Clone(s.image)
 		count := 0
-		for at, unread := range s.unread {
+		for i, unread := range s.unread {
 			if unread {
-				other[at] = fill()
+				other[i] = fill()
 				count++
 			}
 		}
@@ -248,21 +248,21 @@ func textAreas(code *asmgen.Code, text area) (list []area) {
 			list = append(list, area{kind, from, to})
 		}
 	}
-	kind, at := "shared code", text.from
+	kind, off := "shared code", text.from
 	for _, m := range slices.SortedStableFunc(slices.Values(code.Marks),
 		func(a, b asmgen.Mark) int { return cmp.Compare(a.Off, b.Off) }) {
 		next := text.from + int(m.Off)
-		add(kind, at, next)
-		kind, at = kindOf(m.Name), next
+		add(kind, off, next)
+		kind, off = kindOf(m.Name), next
 	}
-	add(kind, at, text.to)
+	add(kind, off, text.to)
 	return list
 }
 
 // areaOf returns the area of a place.
-func areaOf(list []area, at int) string {
+func areaOf(list []area, off int) string {
 	for _, a := range list {
-		if at >= a.from && at < a.to {
+		if off >= a.from && off < a.to {
 			return a.name
 		}
 	}
@@ -290,10 +290,10 @@ func (s *subject) random(i int) mutant {
 			for _, a := range names[kind] {
 				size += a.to - a.from
 			}
-			at := rng.IntN(size)
+			off := rng.IntN(size)
 			for _, a := range names[kind] {
-				if at < a.to-a.from {
-					place := a.from + at
+				if off < a.to-a.from {
+					place := a.from + off
 					b := make([]byte, min(1+rng.IntN(2), a.to-place))
 					for k := range b {
 						b[k] = byte(rng.Uint32())
@@ -301,7 +301,7 @@ func (s *subject) random(i int) mutant {
 					m = mutant{{place, b}}
 					break
 				}
-				at -= a.to - a.from
+				off -= a.to - a.from
 			}
 		}
 		for _, p := range m {

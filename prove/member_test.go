@@ -106,8 +106,8 @@ func (m *member) ticks() (sum int) {
 		return 0
 	}
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	for _, at := range []int{11, 12} { // utime, stime
-		n, _ := strconv.Atoi(fields[at])
+	for _, off := range []int{11, 12} { // utime, stime
+		n, _ := strconv.Atoi(fields[off])
 		sum += n
 	}
 	return sum

@@ -66,14 +66,14 @@ func (x *exec) largest(s *state, i term) uint64 {
 // becomes an event, which each part's proof must account for.
 func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 	// The file lies anywhere, so an absolute address is a defect.
-	if at, ok := x.t.value(addr); ok {
-		return 0, fmt.Errorf("a read at %#x, wherever the file lies", at)
+	if fixed, ok := x.t.value(addr); ok {
+		return 0, fmt.Errorf("a read at %#x, wherever the file lies", fixed)
 	}
 	// Data of the file is read-only: its bytes are constants.
-	if at, ok := x.link(addr); ok {
-		b := x.data(at, int(size))
+	if linked, ok := x.link(addr); ok {
+		b := x.data(linked, int(size))
 		if b == nil {
-			return 0, fmt.Errorf("a read at %#x, outside of the file's data", at)
+			return 0, fmt.Errorf("a read at %#x, outside of the file's data", linked)
 		}
 		v := uint64(0)
 		for i := range b {
@@ -129,73 +129,73 @@ func (p place) end() int64 { return p.off + int64(p.size) }
 func (p place) overlaps(low, high int64) bool { return p.off < high && p.end() > low }
 
 // loadStack reads the own stack. By index, only slotNew is read.
-func (x *exec) loadStack(s *state, at place) (term, error) {
+func (x *exec) loadStack(s *state, a place) (term, error) {
 	// Only before the path stores there: then each word has its old value.
-	if at.index != noTerm {
-		if !x.may.newKept || at.off != frameBase+slotNew || at.size != 8 || x.largest(s, at.index) >= numRegs ||
+	if a.index != noTerm {
+		if !x.may.newKept || a.off != frameBase+slotNew || a.size != 8 || x.largest(s, a.index) >= numRegs ||
 			s.wrote(evNew) || s.wrote(evPC) {
-			return 0, fmt.Errorf("a read of the stack at %s", x.t.text(at.addr))
+			return 0, fmt.Errorf("a read of the stack at %s", x.t.text(a.addr))
 		}
-		return x.t.load(at.addr, at.size), nil
+		return x.t.load(a.addr, a.size), nil
 	}
 	rsp, err := x.stackOff(s)
 	if err != nil {
 		return 0, err
 	}
 	// Below rsp lies what signal handlers may overwrite; above args, the caller's frame.
-	if at.off < rsp || at.end() > x.may.args {
-		return 0, fmt.Errorf("a read of the stack at %+d", at.off)
+	if a.off < rsp || a.end() > x.may.args {
+		return 0, fmt.Errorf("a read of the stack at %+d", a.off)
 	}
-	v, found, err := s.stack.read(x.t, at.off, at.size)
+	v, found, err := s.stack.read(x.t, a.off, a.size)
 	// Unknown bytes become a variable, and are remembered: a second read gives the same.
 	if !found && err == nil {
-		if at.overlaps(frameBase+slotNew, frameBase+slotNew+8*numRegs) && (s.wrote(evNew) || s.wrote(evPC)) {
-			return 0, fmt.Errorf("a read of the stack at %+d, after a store with an index", at.off)
+		if a.overlaps(frameBase+slotNew, frameBase+slotNew+8*numRegs) && (s.wrote(evNew) || s.wrote(evPC)) {
+			return 0, fmt.Errorf("a read of the stack at %+d, after a store with an index", a.off)
 		}
-		v = x.t.load(at.addr, at.size)
-		if at.off < 0 { // what happens to lie there, until the next call
-			v = x.t.variable("left on the stack", sizeMask(at.size))
+		v = x.t.load(a.addr, a.size)
+		if a.off < 0 { // what happens to lie there, until the next call
+			v = x.t.variable("left on the stack", sizeMask(a.size))
 		}
-		s.stack = append(s.stack, cell{at.off, at.size, v})
+		s.stack = append(s.stack, cell{a.off, a.size, v})
 	}
 	return v, err
 }
 
 // loadRegs reads eh_elf_regs_t. By index, only an unwritten one is read, since a write by index
 // could have changed any register.
-func (x *exec) loadRegs(s *state, at place) (term, error) {
-	if at.index != noTerm {
-		if at.off != 0 || at.size != 8 || x.largest(s, at.index) >= numRegs || s.wrote(evReg) || len(s.regs) > 0 {
-			return 0, fmt.Errorf("a read of the registers at %s", x.t.text(at.addr))
+func (x *exec) loadRegs(s *state, a place) (term, error) {
+	if a.index != noTerm {
+		if a.off != 0 || a.size != 8 || x.largest(s, a.index) >= numRegs || s.wrote(evReg) || len(s.regs) > 0 {
+			return 0, fmt.Errorf("a read of the registers at %s", x.t.text(a.addr))
 		}
-		return x.t.load(at.addr, at.size), nil
+		return x.t.load(a.addr, a.size), nil
 	}
 	// A store by index may have changed any register.
-	if at.off < 0 || at.end() > abi.RegsSize || s.wrote(evReg) {
-		return 0, fmt.Errorf("a read of the registers at %+d", at.off)
+	if a.off < 0 || a.end() > abi.RegsSize || s.wrote(evReg) {
+		return 0, fmt.Errorf("a read of the registers at %+d", a.off)
 	}
-	v, found, err := s.regs.read(x.t, at.off, at.size)
+	v, found, err := s.regs.read(x.t, a.off, a.size)
 	// Not written yet: what the caller passed.
 	if !found && err == nil {
-		v = x.regsField(at.off, at.size)
+		v = x.regsField(a.off, a.size)
 	}
 	return v, err
 }
 
 // loadDesc reads the descriptor of a row, only as far as the path has decided that it extends.
-func (x *exec) loadDesc(s *state, at place) (term, error) {
+func (x *exec) loadDesc(s *state, a place) (term, error) {
 	// The first byte is what this proof is about, such as one operation of many.
-	if x.may.first != noTerm && at.index == noTerm && at.off == 0 && at.size == 1 {
+	if x.may.first != noTerm && a.index == noTerm && a.off == 0 && a.size == 1 {
 		return x.may.first, nil
 	}
 	last := int64(1)
 	if x.may.descEnd != nil {
 		last = x.may.descEnd(s)
 	}
-	if at.index != noTerm || at.off < x.may.descFrom || at.end() > last {
-		return 0, fmt.Errorf("a read at %s", x.t.text(at.addr))
+	if a.index != noTerm || a.off < x.may.descFrom || a.end() > last {
+		return 0, fmt.Errorf("a read at %s", x.t.text(a.addr))
 	}
-	return x.t.load(at.addr, at.size), nil
+	return x.t.load(a.addr, a.size), nil
 }
 
 // inWalk reports whether a path knows that it is none of a step of _eh_elf.
@@ -234,9 +234,9 @@ func (x *exec) store(s *state, addr term, size uint8, v term) error {
 	if far(off) {
 		return fmt.Errorf("a store far from what it counts from, at %s", x.t.text(addr))
 	}
-	at := place{addr, off, size, index}
+	a := place{addr, off, size, index}
 	if base == x.sp {
-		return x.storeStack(s, at, v)
+		return x.storeStack(s, a, v)
 	}
 	switch x.objectOf(base) {
 	case objRegs:
@@ -250,12 +250,12 @@ func (x *exec) store(s *state, addr term, size uint8, v term) error {
 			}
 			return note(evReg)
 		}
-		if off >= 0 && at.end() <= abi.RegsSize {
+		if off >= 0 && a.end() <= abi.RegsSize {
 			s.regs = s.regs.write(x.t, off, size, v)
 			return nil
 		}
 	case objResult:
-		if index == noTerm && off >= 0 && at.end() <= abi.ContextSize {
+		if index == noTerm && off >= 0 && a.end() <= abi.ContextSize {
 			return note(evResult)
 		}
 	case objWord:
@@ -273,13 +273,13 @@ func (s *state) forgetNew() {
 }
 
 // storeStack writes the own stack. By index, only slotNew is written.
-func (x *exec) storeStack(s *state, at place, v term) error {
-	if at.index != noTerm {
-		if at.off != frameBase+slotNew || at.size != 8 || x.largest(s, at.index) >= numRegs {
-			return fmt.Errorf("a store to the stack at %s", x.t.text(at.addr))
+func (x *exec) storeStack(s *state, a place, v term) error {
+	if a.index != noTerm {
+		if a.off != frameBase+slotNew || a.size != 8 || x.largest(s, a.index) >= numRegs {
+			return fmt.Errorf("a store to the stack at %s", x.t.text(a.addr))
 		}
 		s.forgetNew()
-		s.event = append(s.event, event{evNew, at.addr, at.size, v})
+		s.event = append(s.event, event{evNew, a.addr, a.size, v})
 		return nil
 	}
 	rsp, err := x.stackOff(s)
@@ -287,10 +287,10 @@ func (x *exec) storeStack(s *state, at place, v term) error {
 		return err
 	}
 	// From 0 on lies the return address, which code must not change.
-	if at.off < rsp || at.end() > 0 || x.may.newKept && at.overlaps(frameBase+slotNew, frameBase+slotNew+8*numRegs) {
-		return fmt.Errorf("a store to the stack at %+d", at.off)
+	if a.off < rsp || a.end() > 0 || x.may.newKept && a.overlaps(frameBase+slotNew, frameBase+slotNew+8*numRegs) {
+		return fmt.Errorf("a store to the stack at %+d", a.off)
 	}
-	s.stack = s.stack.write(x.t, at.off, at.size, v)
+	s.stack = s.stack.write(x.t, a.off, a.size, v)
 	return nil
 }
 

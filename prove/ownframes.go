@@ -30,30 +30,30 @@ func (im *image) readFrames() error {
 	if !bytes.Equal(im.at(im.frames.addr, uint64(len(ownCIE))), ownCIE[:]) {
 		return imageError("the CIE")
 	}
-	at, end := im.frames.addr+uint64(len(ownCIE)), im.exec.Vaddr
+	addr, end := im.frames.addr+uint64(len(ownCIE)), im.exec.Vaddr
 	for i := range count {
 		// 17 bytes: length, CIE pointer, begin, size, augmentation length 0
-		b := im.at(at, 17)
+		b := im.at(addr, 17)
 		// the CIE pointer counts back from its own place
-		if b == nil || im.at(at, 4+uint64(le.Uint32(b))) == nil || le.Uint32(b) < 13 ||
-			uint64(le.Uint32(b[4:])) != at+4-im.frames.addr || b[16] != 0 {
+		if b == nil || im.at(addr, 4+uint64(le.Uint32(b))) == nil || le.Uint32(b) < 13 ||
+			uint64(le.Uint32(b[4:])) != addr+4-im.frames.addr || b[16] != 0 {
 			return imageError("FDE %d", i)
 		}
-		start, size := at+8+distance(b[8:]), uint64(le.Uint32(b[12:]))
+		start, size := addr+8+distance(b[8:]), uint64(le.Uint32(b[12:]))
 		if start < end || start > im.exec.Vaddr+im.exec.Filesz || size == 0 || size > im.exec.Vaddr+im.exec.Filesz-start {
 			return imageError("FDE %d is of %#x and %d bytes", i, start, size)
 		}
 		end = start + size
-		if e := h[12+8*i:]; im.hdr.addr+distance(e) != start || im.hdr.addr+distance(e[4:]) != at {
+		if e := h[12+8*i:]; im.hdr.addr+distance(e) != start || im.hdr.addr+distance(e[4:]) != addr {
 			return imageError("entry %d of .eh_frame_hdr", i)
 		}
 		size = 4 + uint64(le.Uint32(b))
-		im.fdes = append(im.fdes, ownFDE{start, end, im.at(at, size)[17:]})
-		at += size
+		im.fdes = append(im.fdes, ownFDE{start, end, im.at(addr, size)[17:]})
+		addr += size
 	}
-	if last := im.at(at, 4); last == nil || le.Uint32(last) != 0 {
+	if last := im.at(addr, 4); last == nil || le.Uint32(last) != 0 {
 		return imageError(".eh_frame goes on behind the FDEs that .eh_frame_hdr has")
 	}
-	im.frames.size = at + 4 - im.frames.addr
+	im.frames.size = addr + 4 - im.frames.addr
 	return nil
 }

@@ -176,8 +176,8 @@ func (p *lookupProof) searchLong(e *ending, rec term) (uint64, error) {
 // bytes. The jump must be to slots + 16*id.
 func (p *lookupProof) slots(e *ending, id term) (uint64, error) {
 	if e.kind == endJump {
-		if at, ok := p.x.link(p.t.sub(e.target, p.t.shlConst(id, 4))); ok {
-			return at, nil
+		if addr, ok := p.x.link(p.t.sub(e.target, p.t.shlConst(id, 4))); ok {
+			return addr, nil
 		}
 	}
 	return 0, fmt.Errorf("%#x: a jump to %s", e.pc, p.t.text(e.target))

@@ -117,10 +117,10 @@ func TestPackedSums(t *testing.T) {
 	f.refused(func() { f.move(0, 0xffff0000, 0) }, "out of reach")
 	for _, left := range []uint64{16, 17} {
 		err := f.try(func() {
-			record, at := f.image[f.tab.from+uint64(base+entry):][:2], f.im.read.Filesz-left
+			record, off := f.image[f.tab.from+uint64(base+entry):][:2], f.im.read.Filesz-left
 			require.Zero(t, record[0], "keys")
-			copy(f.image[at:], record)
-			le.PutUint16(f.entry(0), uint16(uint32(at-f.tab.from)-base))
+			copy(f.image[off:], record)
+			le.PutUint16(f.entry(0), uint16(uint32(off-f.tab.from)-base))
 		})
 		if left == 16 {
 			assert.ErrorContains(t, err, "is not in the data")

@@ -126,11 +126,11 @@ func (p *lookupProof) pages(tab pageTable) error {
 		}
 		p.result.Borders += len(leaves)
 		for i, leaf := range leaves {
-			at, end := start-lo+uint64(leaf.start), start+size
+			begin, end := start-lo+uint64(leaf.start), start+size
 			if i+1 < len(leaves) {
 				end = start - lo + uint64(leaves[i+1].start)
 			}
-			if err := in.lead(leaf.head, max(at, tab.low), min(end, tab.high)); err != nil {
+			if err := in.lead(leaf.head, max(begin, tab.low), min(end, tab.high)); err != nil {
 				return err
 			}
 		}
@@ -171,18 +171,18 @@ func (p *lookupProof) leads(head int32, row int32) error {
 
 // head proves that the code at an address does what a row means: a step, or the end of the walk
 // with the row's status.
-func (p *lookupProof) head(at uint64, row int32) error {
+func (p *lookupProof) head(head uint64, row int32) error {
 	if row == noRow {
-		return p.walk.stopped(at, abi.StatusNoInfo)
+		return p.walk.stopped(head, abi.StatusNoInfo)
 	}
 	r := &p.table.Rows[row]
 	switch {
 	case r.Regs[abi.RIP].Kind == dwarfcfa.RuleUndefined:
-		return p.walk.stopped(at, abi.StatusOutermost)
+		return p.walk.stopped(head, abi.StatusOutermost)
 	case r.Flags&dwarfcfa.RowNotCompiled != 0:
-		return p.walk.stopped(at, abi.StatusNotCompiled)
+		return p.walk.stopped(head, abi.StatusNotCompiled)
 	}
-	return p.rows.row(at, r)
+	return p.rows.row(head, r)
 }
 
 // pageReader decodes pages: compare trees, or records.
@@ -236,10 +236,10 @@ func (g *pageReader) page(entry uint32, lo, hi int) ([]leafOf, error) {
 }
 
 // through notes n bytes of code at an address as gone through, and returns the address behind them.
-func (g *pageReader) through(at, n uint64) uint64 {
-	g.p.im.covers(at, n)
-	g.low, g.high = min(g.low, at), max(g.high, at+n)
-	return at + n
+func (g *pageReader) through(addr, n uint64) uint64 {
+	g.p.im.covers(addr, n)
+	g.low, g.high = min(g.low, addr), max(g.high, addr+n)
+	return addr + n
 }
 
 // leaf appends a leaf that begins at the low byte lo.
@@ -249,16 +249,16 @@ func (g *pageReader) leaf(lo int, head int32) {
 
 // tree follows the comparisons of al at an address for the low bytes lo to hi: every
 // byte takes one way. What is neither a comparison nor a jump is a head.
-func (g *pageReader) tree(at uint64, lo, hi int) error {
+func (g *pageReader) tree(addr uint64, lo, hi int) error {
 	key := -1 // of the comparison before
 	code := g.p.im.text(g.p.im.exec.Vaddr)
 	for {
 		if g.steps++; g.steps > 1<<14 {
-			return fmt.Errorf("%#x: comparisons without end", at)
+			return fmt.Errorf("%#x: comparisons without end", addr)
 		}
-		off := at - g.p.im.exec.Vaddr
+		off := addr - g.p.im.exec.Vaddr
 		if off > uint64(len(code)) || uint64(len(code))-off < 6 { // more than any page has borders
-			return fmt.Errorf("%#x: not in the code", at)
+			return fmt.Errorf("%#x: not in the code", addr)
 		}
 		b := code[off : off+6]
 		above, to := false, uint64(0)
@@ -267,32 +267,32 @@ func (g *pageReader) tree(at uint64, lo, hi int) error {
 		switch b[0] {
 		case 0x3c: // cmp $imm8, %al
 			key = int(b[1])
-			at = g.through(at, 2)
+			addr = g.through(addr, 2)
 			continue
 		case 0x72, 0x73: // jb, jae
-			at = g.through(at, 2)
-			above, to = b[0] == 0x73, at+uint64(int64(int8(b[1])))
+			addr = g.through(addr, 2)
+			above, to = b[0] == 0x73, addr+uint64(int64(int8(b[1])))
 		case 0xeb:
-			at = g.through(at, 2)
-			at += uint64(int64(int8(b[1])))
+			addr = g.through(addr, 2)
+			addr += uint64(int64(int8(b[1])))
 			continue
 		case 0xe9:
-			at = g.through(at, 5)
-			at += uint64(int64(int32(le.Uint32(b[1:]))))
+			addr = g.through(addr, 5)
+			addr += uint64(int64(int32(le.Uint32(b[1:]))))
 			continue
 		case 0x0f:
 			if b[1] != 0x82 && b[1] != 0x83 {
-				g.leaf(lo, g.p.heads.of(at))
+				g.leaf(lo, g.p.heads.of(addr))
 				return nil
 			}
-			at = g.through(at, 6)
-			above, to = b[1] == 0x83, at+uint64(int64(int32(le.Uint32(b[2:]))))
+			addr = g.through(addr, 6)
+			above, to = b[1] == 0x83, addr+uint64(int64(int32(le.Uint32(b[2:]))))
 		default:
-			g.leaf(lo, g.p.heads.of(at))
+			g.leaf(lo, g.p.heads.of(addr))
 			return nil
 		}
 		if key < 0 {
-			return fmt.Errorf("%#x: a jump without a comparison", at)
+			return fmt.Errorf("%#x: a jump without a comparison", addr)
 		}
 		// Below key the carry is set.
 		takenLow, takenHigh := lo, min(hi, key-1)
@@ -315,18 +315,18 @@ func (g *pageReader) tree(at uint64, lo, hi int) error {
 // packedPage reads the record at an offset: its first byte says which form it has, n keys and n+1 ids follow. The id of
 // a low byte belongs to the first key above it. 16 keys are read at a time.
 func (g *pageReader) packedPage(off uint32, lo, hi int) error {
-	at := g.data + uint64(off)
-	first := g.p.im.at(at, 1)
+	addr := g.data + uint64(off)
+	first := g.p.im.at(addr, 1)
 	if first == nil {
-		return fmt.Errorf("a record at %#x is not in the data", at)
+		return fmt.Errorf("a record at %#x is not in the data", addr)
 	}
 	n, idSize := uint64(first[0]), uint64(1)
 	if n > shortKeys { // short: n keys, n+1 ids of one byte
 		n, idSize = n-(shortKeys+1), 2
 	}
-	b := g.p.im.at(at+1, max(n+(n+1)*idSize, (max(n, 1)+15)&^15)) // all that the code reads, also past the last key
+	b := g.p.im.at(addr+1, max(n+(n+1)*idSize, (max(n, 1)+15)&^15)) // all that the code reads, also past the last key
 	if b == nil {
-		return fmt.Errorf("a record at %#x is not in the data", at)
+		return fmt.Errorf("a record at %#x is not in the data", addr)
 	}
 	from := lo
 	for i := uint64(0); i <= n; i++ {
@@ -361,23 +361,23 @@ func (p *lookupProof) rangesFrom(low uint64) rangeWalk {
 
 // lead proves that head is right for the pcs from at to end, less base: for each row that the table
 // has there. Pcs ascend from call to call.
-func (w *rangeWalk) lead(head int32, at, end uint64) error {
+func (w *rangeWalk) lead(head int32, pc, end uint64) error {
 	p, ranges := w.p, w.p.table.Ranges
-	for at, end = at+p.base, end+p.base; at < end; {
-		for w.next < len(ranges) && uint64(ranges[w.next].End) <= at {
+	for pc, end = pc+p.base, end+p.base; pc < end; {
+		for w.next < len(ranges) && uint64(ranges[w.next].End) <= pc {
 			w.next++
 		}
 		r := &ranges[w.next]
 		row, until := noRow, min(end, uint64(r.Start)) // row and until: what the table says from at on, and where that ends
-		if uint64(r.Start) <= at {
+		if uint64(r.Start) <= pc {
 			row, until = int32(r.Row), min(end, uint64(r.End))
 		}
 		if h := &p.heads.list[head]; !h.proven || h.row != row {
 			if err := p.leads(head, row); err != nil {
-				return fmt.Errorf("pc %#x: %w", at, err)
+				return fmt.Errorf("pc %#x: %w", pc, err)
 			}
 		}
-		at = until
+		pc = until
 	}
 	return nil
 }
@@ -405,10 +405,10 @@ func (p *lookupProof) packedEntries(tab pageTable, first, count uint64) (func(pa
 		return nil, fmt.Errorf("a page table of %d entries at %#x is not in the data", count, tab.packed.entries+2*number)
 	}
 	return func(page uint64) (uint32, error) {
-		at := tab.packed.bases + 4*((number+page)>>tab.packed.groupBits)
-		base := p.im.at(at, 4)
+		addr := tab.packed.bases + 4*((number+page)>>tab.packed.groupBits)
+		base := p.im.at(addr, 4)
 		if base == nil {
-			return 0, fmt.Errorf("a base at %#x is not in the data", at)
+			return 0, fmt.Errorf("a base at %#x is not in the data", addr)
 		}
 		return le.Uint32(base) + uint32(le.Uint16(entries[2*page:])), nil
 	}, nil

@@ -80,7 +80,7 @@ type processed struct {
 
 // operands makes the place in memory of an instruction lie in the case's memory: it sets
 // the registers of the address to constants and to what is relative to sp.
-func operands(rng *rand.Rand, i *inst, regs *[16]uint64, at *[16]int64, sp uint64) {
+func operands(rng *rand.Rand, i *inst, regs *[16]uint64, offs *[16]int64, sp uint64) {
 	size := max(int64(i.w), int64(i.sw))
 	for _, o := range []operand{i.dst, i.src} {
 		if o.kind != opMem {
@@ -89,7 +89,7 @@ func operands(rng *rand.Rand, i *inst, regs *[16]uint64, at *[16]int64, sp uint6
 		index := int64(0)
 		if o.scale > 0 && o.index != o.reg {
 			index = rng.Int64N(9)
-			regs[o.index], at[o.index] = uint64(index), 0
+			regs[o.index], offs[o.index] = uint64(index), 0
 		}
 		if o.reg == rSP {
 			continue
@@ -99,7 +99,7 @@ func operands(rng *rand.Rand, i *inst, regs *[16]uint64, at *[16]int64, sp uint6
 			place += rng.Int64N(8 - size + 1)
 		}
 		off := place - o.disp - index*int64(o.scale)
-		regs[o.reg], at[o.reg] = sp+uint64(off), off
+		regs[o.reg], offs[o.reg] = sp+uint64(off), off
 	}
 }
 
@@ -122,8 +122,8 @@ func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 			}
 			return v
 		}
-		for at := 0; at < caseSize; at += 8 {
-			le.PutUint64(c[at:], random())
+		for pos := 0; pos < caseSize; pos += 8 {
+			le.PutUint64(c[pos:], random())
 		}
 		le.PutUint64(c[caseMark:], 0)
 		i, ok := decode(list[k])
@@ -145,11 +145,11 @@ func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 				regs[i.dst.reg] = codes[k].target
 				break
 			}
-			at := regs[i.dst.reg] + uint64(i.dst.disp)
+			mem := regs[i.dst.reg] + uint64(i.dst.disp)
 			if i.dst.scale > 0 {
-				at += regs[i.dst.index] * uint64(i.dst.scale)
+				mem += regs[i.dst.index] * uint64(i.dst.scale)
 			}
-			le.PutUint64(in[at-dataAt:], codes[k].target)
+			le.PutUint64(in[mem-dataAt:], codes[k].target)
 		}
 		switch i.op {
 		case iDiv:
@@ -172,14 +172,14 @@ func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 		tm := newTerms()
 		x := &exec{t: tm, may: permit{pcSlot: noTerm, first: noTerm}}
 		value := map[term]uint64{}
-		was := func(at int) uint64 { return binary.LittleEndian.Uint64(in[k*caseSize+at:]) }
-		is := func(at int) uint64 { return binary.LittleEndian.Uint64(out[k*caseSize+at:]) }
+		was := func(pos int) uint64 { return binary.LittleEndian.Uint64(in[k*caseSize+pos:]) }
+		is := func(pos int) uint64 { return binary.LittleEndian.Uint64(out[k*caseSize+pos:]) }
 		s := &state{}
 		x.sp = tm.variable("sp", ^uint64(0))
 		x.image = tm.variable("image", ^uint64(0))
 		x.may.limit, x.may.args = stackLimit, stackArgs
 		value[x.sp], value[x.image] = spOf(k), 0
-		x.data = func(at uint64, n int) []byte { return in[at-dataAt:][:n] }
+		x.data = func(a uint64, n int) []byte { return in[a-dataAt:][:n] }
 		for r := range s.reg {
 			switch {
 			case starts[k][r] != 0:
@@ -271,8 +271,8 @@ func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 			require.Equal(t, is(8*r), eval(s.reg[r]), "% x: register %d", codes[k].inst, r)
 		}
 		for _, c := range s.stack {
-			at := caseStack + stackLimit + int(c.off)
-			require.Equal(t, is(at)&sizeMask(c.size), eval(c.v), "% x: memory at %+d", codes[k].inst, c.off)
+			pos := caseStack + stackLimit + int(c.off)
+			require.Equal(t, is(pos)&sizeMask(c.size), eval(c.v), "% x: memory at %+d", codes[k].inst, c.off)
 		}
 		for r := range s.xmm {
 			for h := range 2 {
@@ -353,7 +353,7 @@ func runCases(t *testing.T, in []byte, codes []caseCode) []byte {
 	inAt := outAt + uint32(len(in))
 	build := func() []byte {
 		c := code[:0]
-		abs := func(at uint32, op ...byte) { c = binary.LittleEndian.AppendUint32(append(c, op...), at) }
+		abs := func(off uint32, op ...byte) { c = binary.LittleEndian.AppendUint32(append(c, op...), off) }
 		for k, list := range codes {
 			from, to := inAt+uint32(k*caseSize), outAt+uint32(k*caseSize)
 			for r := range uint32(6) {

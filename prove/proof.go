@@ -94,7 +94,7 @@ type slowVars struct {
 func newProof(im *image, table *dwarfcfa.Table) *proof {
 	p := &proof{t: newTerms(), im: im, table: table, base: uint64(table.Low()) &^ (baseAlign - 1), owed: &owed{}}
 	p.x = &exec{
-		t: p.t, code: im.text, data: func(at uint64, n int) []byte { return im.at(at, uint64(n)) },
+		t: p.t, code: im.text, data: func(addr uint64, n int) []byte { return im.at(addr, uint64(n)) },
 		sp: p.word("sp"), image: p.word("image"),
 	}
 	for i := range p.any {
@@ -144,8 +144,8 @@ func (p *proof) setVars() {
 		result: noTerm,
 	}
 	v.walk.slotBase = v.walk.base
-	for i, at := range placeOf {
-		v.walk.place[i] = word(abi.RegName(at.dwarf) + "Now")
+	for i, home := range placeOf {
+		v.walk.place[i] = word(abi.RegName(home.dwarf) + "Now")
 	}
 	// A step of _eh_elf has its pc where a walk has the base, and anything in rcx.
 	v.shared = v.walk
@@ -164,7 +164,7 @@ type Result struct {
 // regsField returns what eh_elf_regs_t holds as long as nothing is written to it. A read across two
 // fields is a load from memory, of which nothing else is known.
 func (p *proof) regsField(off int64, size uint8) term {
-	cut := func(v term, at int64) term { return p.t.low(p.t.shrConst(v, uint(8*(off-at))), size) }
+	cut := func(v term, from int64) term { return p.t.low(p.t.shrConst(v, uint(8*(off-from))), size) }
 	end := off + int64(size)
 	switch {
 	case off < abi.RegsValid && end <= off&^7+8:

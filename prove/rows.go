@@ -11,10 +11,10 @@ import (
 // row proves the head of a row with its tail, from the invariant of a lookup on: the step on the
 // fast path for every state, or the way to the slow path with the state unchanged and a descriptor
 // of the row in rdi.
-func (p *rowProof) row(at uint64, r *dwarfcfa.Row) error {
+func (p *rowProof) row(head uint64, r *dwarfcfa.Row) error {
 	t := p.t
 	w := p.v.shared
-	s := p.stateOf(&w, at)
+	s := p.stateOf(&w, head)
 	m := p.x.may
 	m.pcSlot = t.scaled(w.pcs, w.cursor, 8)
 	defer p.x.allow(m)()
@@ -196,13 +196,13 @@ func (p *rowProof) toSlow(e *ending, r *dwarfcfa.Row) error {
 	if err := p.matches(e.state, &w); err != nil {
 		return err
 	}
-	at, ok := p.x.link(e.reg[rDI])
+	addr, ok := p.x.link(e.reg[rDI])
 	if !ok {
 		return fmt.Errorf("%#x: the descriptor is at %s", e.pc, p.t.text(e.reg[rDI]))
 	}
-	kind := p.im.at(at, 1)
+	kind := p.im.at(addr, 1)
 	if kind == nil {
-		return fmt.Errorf("%#x: a descriptor at %#x is not in the data", e.pc, at)
+		return fmt.Errorf("%#x: a descriptor at %#x is not in the data", e.pc, addr)
 	}
 	fast := kind[0]&^descSignal <= descCFAFromBP
 	if fast {
@@ -217,13 +217,13 @@ func (p *rowProof) toSlow(e *ending, r *dwarfcfa.Row) error {
 	} else {
 		p.owed.slowRow.add(e.pc)
 	}
-	key := descKey{at, r, fast}
+	key := descKey{addr, r, fast}
 	if p.compared[key] {
 		return nil
 	}
 	p.compared[key] = true
-	if err := p.descriptor(at, r, fast); err != nil {
-		return fmt.Errorf("descriptor at %#x: %w", at, err)
+	if err := p.descriptor(addr, r, fast); err != nil {
+		return fmt.Errorf("descriptor at %#x: %w", addr, err)
 	}
 	return nil
 }

@@ -16,12 +16,12 @@ func (p *lookupProof) spread(x term) term {
 // larger returns the mask of which of the 16 keys at an address are above the low byte of x:
 // min(key, low) == key says that a key is not. Bits 16 to 31 are set, so that the lowest set bit is
 // 16 if no key is larger.
-func (p *lookupProof) larger(at, x term) term {
+func (p *lookupProof) larger(addr, x term) term {
 	t := p.t
 	low := p.spread(x)
 	var mask [2]term // of 8 keys each
 	for k := range mask {
-		keys := t.load(t.plus(at, int64(8*k)), 8)
+		keys := t.load(t.plus(addr, int64(8*k)), 8)
 		mask[k] = bytewise(p.x.t, iPmovmskb, bytewise(p.x.t, iPcmpeqb, bytewise(p.x.t, iPminub, keys, low), keys), 0)
 	}
 	return t.low(t.not(t.or(mask[0], t.shlConst(mask[1], 8))), 4)
@@ -71,9 +71,9 @@ func (p *lookupProof) searchLoop(pc uint64, found func(e *ending, id term) error
 		if err != nil {
 			return err
 		}
-		at := index
+		record := index
 		if !more {
-			at = t.ite(t.ult(count, index), count, index)
+			record = t.ite(t.ult(count, index), count, index)
 		} else {
 			none, err := p.holds(e.state, t.eq(index, t.con(16)))
 			if err != nil {
@@ -99,7 +99,7 @@ func (p *lookupProof) searchLoop(pc uint64, found func(e *ending, id term) error
 		if e.kind != endJump || len(e.event) < 2 {
 			return fmt.Errorf("%#x: the search goes on", e.pc)
 		}
-		id := t.scaled(t.add(keys, count), t.sub(t.add(at, keys), first), 2)
+		id := t.scaled(t.add(keys, count), t.sub(t.add(record, keys), first), 2)
 		if ev := e.event[1]; ev.addr != id || ev.size != 2 {
 			return fmt.Errorf("%#x: no id is read", e.pc)
 		}

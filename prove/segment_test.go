@@ -17,20 +17,20 @@ import (
 // TestSegmentBorders: a border that lies a page elsewhere, and a search that takes the other way, are refused.
 func TestSegmentBorders(t *testing.T) {
 	table := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
-	at := dwarfcfa.Addr(0x1000)
+	addr := dwarfcfa.Addr(0x1000)
 	for i := range 6 {
 		for j := range 9 {
 			if i == 0 {
 				table.Rows = append(table.Rows, rowtest.Row(abi.RSP, 8*int64(j+1)))
 			}
-			end := at + 13
+			end := addr + 13
 			if j == 8 {
 				end += 0x100000
 			}
-			table.Ranges = append(table.Ranges, dwarfcfa.Range{Start: at, End: end, Row: uint32(j)})
-			at = end
+			table.Ranges = append(table.Ranges, dwarfcfa.Range{Start: addr, End: end, Row: uint32(j)})
+			addr = end
 		}
-		at += 0x80000 * dwarfcfa.Addr(i)
+		addr += 0x80000 * dwarfcfa.Addr(i)
 	}
 	for _, v := range variants()[:2] {
 		p, err := plan.Build(table, v.plan)
@@ -42,17 +42,17 @@ func TestSegmentBorders(t *testing.T) {
 		borders := 0
 		for i := range p.Segments[1:] {
 			border := binary.LittleEndian.AppendUint32([]byte{0x3d}, uint32(p.Segments[i+1].First*plan.PageSize))
-			at := bytes.Index(image, border)
-			require.GreaterOrEqual(t, at, 0, v.name)
-			require.Equal(t, at, bytes.LastIndex(image, border), v.name)
+			off := bytes.Index(image, border)
+			require.GreaterOrEqual(t, off, 0, v.name)
+			require.Equal(t, off, bytes.LastIndex(image, border), v.name)
 			for _, by := range []int32{-256, 256, -1 << 31} {
 				mutant := bytes.Clone(image)
-				binary.LittleEndian.PutUint32(mutant[at+1:], binary.LittleEndian.Uint32(mutant[at+1:])+uint32(by))
+				binary.LittleEndian.PutUint32(mutant[off+1:], binary.LittleEndian.Uint32(mutant[off+1:])+uint32(by))
 				_, err := Image(mutant, table)
 				assert.ErrorIs(t, err, ErrNotProven, "%s: border %d by %d", v.name, i, by)
 			}
 			mutant := bytes.Clone(image)
-			mutant[at+6] ^= 1 // the jump's condition
+			mutant[off+6] ^= 1 // the jump's condition
 			_, err := Image(mutant, table)
 			assert.ErrorIs(t, err, ErrNotProven, "%s: border %d", v.name, i)
 			borders++
@@ -68,17 +68,17 @@ func groups(groups int, wide bool) *dwarfcfa.Table {
 	for j := range 9 {
 		table.Rows = append(table.Rows, rowtest.Row(abi.RSP, 8*int64(j+1)))
 	}
-	at := dwarfcfa.Addr(0x1000)
+	addr := dwarfcfa.Addr(0x1000)
 	for i := range groups {
 		for j := range 9 {
-			end := at + 213
+			end := addr + 213
 			if wide && i%5 == 2 && j == 8 {
 				end += 0x30000
 			}
-			table.Ranges = append(table.Ranges, dwarfcfa.Range{Start: at, End: end, Row: uint32(j)})
-			at = end
+			table.Ranges = append(table.Ranges, dwarfcfa.Range{Start: addr, End: end, Row: uint32(j)})
+			addr = end
 		}
-		at += 0x80000 + 0x1230*dwarfcfa.Addr(i)
+		addr += 0x80000 + 0x1230*dwarfcfa.Addr(i)
 	}
 	return table
 }
@@ -92,15 +92,15 @@ func TestLookupWrites(t *testing.T) {
 	image := compile(t, table, variants()[0])
 	im, err := openImage(image)
 	require.NoError(t, err)
-	at := bytes.Index(im.text(im.exec.Vaddr), begins)
-	require.Positive(t, at)
+	off := bytes.Index(im.text(im.exec.Vaddr), begins)
+	require.Positive(t, off)
 	for _, c := range []struct {
 		code []byte
 		why  string
 		// mov; movl $0, (%r10)
 	}{{nil, ""}, {[]byte{0x4c, 0x8b, 0x54, 0x24, slotRegs, 0x41, 0xc7, 0x02, 0, 0, 0, 0},
 		"also in a step of _eh_elf"}} {
-		im, err := openImage(withCaveAt(t, image, at, len(begins), append(begins[:len(begins):len(begins)], c.code...)))
+		im, err := openImage(withCaveAt(t, image, off, len(begins), append(begins[:len(begins):len(begins)], c.code...)))
 		require.NoError(t, err)
 		p := newProver(im, table)
 		p.x.ownRows = nil // code after the text has none
@@ -133,24 +133,24 @@ func TestLookupCode(t *testing.T) {
 		require.Positive(t, begin, v.name)
 		end := begin + bytes.Index(image[begin:], []byte{0xff, 0xe7}) + 2 // jmp *%rdi
 		refused := 0
-		for at := begin; at < end; {
-			i, ok := decode(image[at:])
+		for off := begin; off < end; {
+			i, ok := decode(image[off:])
 			require.True(t, ok)
-			for bit := at * 8; bit < (at+int(i.n))*8; bit++ {
+			for bit := off * 8; bit < (off+int(i.n))*8; bit++ {
 				mutant := bytes.Clone(image)
 				mutant[bit/8] ^= 1 << (bit % 8)
-				other, ok := decode(mutant[at:])
+				other, ok := decode(mutant[off:])
 				if ok && other == i {
 					continue // a bit of a prefix that means nothing here
 				}
 				_, err := Image(mutant, table)
-				if ok && err == nil && k == 1 && sameInPacked(i, other, at > begin+5) {
+				if ok && err == nil && k == 1 && sameInPacked(i, other, off > begin+5) {
 					continue
 				}
 				assert.ErrorIs(t, err, ErrNotProven, "%s: bit %d of byte %d", v.name, bit%8, bit/8-begin)
 				refused++
 			}
-			at += int(i.n)
+			off += int(i.n)
 		}
 		assert.Greater(t, refused, []int{150, 900}[k], v.name)
 	}

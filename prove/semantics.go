@@ -398,10 +398,10 @@ func (x *exec) moveVector(s *state, i *inst) error {
 		s.xmm[i.dst.reg] = v
 		return nil
 	}
-	at := x.address(s, i.dst)
+	addr := x.address(s, i.dst)
 	// The low half first, as it lies in memory.
 	for k := range v {
-		if err := x.store(s, x.t.plus(at, int64(8*k)), 8, v[k]); err != nil {
+		if err := x.store(s, x.t.plus(addr, int64(8*k)), 8, v[k]); err != nil {
 			return err
 		}
 	}
@@ -414,16 +414,16 @@ func (x *exec) readVector(s *state, i *inst) (v [2]term, err error) {
 	if i.src.kind == opXMM {
 		return s.xmm[i.src.reg], nil
 	}
-	at := x.address(s, i.src)
+	addr := x.address(s, i.src)
 	// The keys are in the file's data, at an address that depends on the pc: an event, which the
 	// lookup's proof compares.
 	if i.op == iMovdq { // the keys of a record
-		s.event = append(s.event, event{evRead, at, 16, 0})
-		return [2]term{t.load(at, 8), t.load(t.plus(at, 8), 8)}, nil
+		s.event = append(s.event, event{evRead, addr, 16, 0})
+		return [2]term{t.load(addr, 8), t.load(t.plus(addr, 8), 8)}, nil
 	}
 	// movups reads ordinary memory.
 	for k := range v {
-		if v[k], err = x.load(s, t.plus(at, int64(8*k)), 8); err != nil {
+		if v[k], err = x.load(s, t.plus(addr, int64(8*k)), 8); err != nil {
 			return v, err
 		}
 	}

@@ -213,12 +213,12 @@ type descHead struct {
 
 // newDescHead returns the head of the descriptor at desc.
 func newDescHead(t *terms, desc term) descHead {
-	at := func(off int64, size uint8) term { return t.load(t.plus(desc, off), size) }
-	kind := t.and(at(0, 1), t.con(descSignal-1))
+	field := func(off int64, size uint8) term { return t.load(t.plus(desc, off), size) }
+	kind := t.and(field(0, 1), t.con(descSignal-1))
 	return descHead{
 		isGiven: t.eq(kind, t.con(descCFAGiven)), isReg: t.eq(kind, t.con(descCFAReg)),
 		aboveReg: t.ult(t.con(descCFAReg), kind),
-		reg:      at(1, 1), offset: at(2, 8), code: at(1, 4),
+		reg:      field(1, 1), offset: field(2, 8), code: field(1, 4),
 	}
 }
 

@@ -153,16 +153,16 @@ func (p *slowProof) ruleValue(s *state, op uint64) (value, status term, err erro
 }
 
 // savedAt returns the word of the target at an address, which the path must have asked for.
-func (p *slowProof) savedAt(s *state, at term) (value, status term, err error) {
-	if err := p.asks(s, at); err != nil {
+func (p *slowProof) savedAt(s *state, addr term) (value, status term, err error) {
+	if err := p.asks(s, addr); err != nil {
 		return noTerm, noTerm, err
 	}
-	ok, err := p.holds(s, p.readable(at))
+	ok, err := p.holds(s, p.readable(addr))
 	// The read may fail: then there is no value.
 	if !ok {
 		return noTerm, p.statusTerm(abi.StatusUnreadable), err
 	}
-	return p.wordAt(at), noTerm, err
+	return p.wordAt(addr), noTerm, err
 }
 
 // oldValue returns what register r of this frame holds, noTerm with the status if it is not valid.
@@ -180,19 +180,19 @@ func (p *slowProof) oldValue(s *state, r term) (value, status term, err error) {
 
 // asks checks that a path has asked for no word but the one at an address, and for that once. A
 // read leaves a condition of vecReadable on the path; count those.
-func (p *slowProof) asks(s *state, at term) error {
+func (p *slowProof) asks(s *state, addr term) error {
 	times := 0
 	for _, c := range s.conds {
 		switch n := p.t.nodes[c.t]; {
 		case n.op != tVec || n.k != vecReadable:
-		case n.a != at:
+		case n.a != addr:
 			return fmt.Errorf("%#x: reads at %s, which no rule needs", s.pc, p.t.text(n.a))
 		default:
 			times++
 		}
 	}
 	if times > 1 {
-		return fmt.Errorf("%#x: reads at %s %d times", s.pc, p.t.text(at), times)
+		return fmt.Errorf("%#x: reads at %s %d times", s.pc, p.t.text(addr), times)
 	}
 	return nil
 }

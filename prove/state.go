@@ -125,17 +125,17 @@ func (cs cells) write(t *terms, off int64, size uint8, v term) cells {
 		cs = slices.Delete(cs, i, i+1)
 		i--
 		// What is left of it, byte by byte where it must be: sizes are powers of two.
-		for at := c.off; at < cEnd; {
-			if at >= off && at < end {
-				at = end
+		for from := c.off; from < cEnd; {
+			if from >= off && from < end {
+				from = end
 				continue
 			}
 			n := int64(1)
-			for n < 8 && (at-c.off)%(2*n) == 0 && at+2*n <= cEnd && (at+2*n <= off || at >= end) {
+			for n < 8 && (from-c.off)%(2*n) == 0 && from+2*n <= cEnd && (from+2*n <= off || from >= end) {
 				n *= 2
 			}
-			cs = append(cs, cell{at, uint8(n), t.low(t.shrConst(c.v, uint(8*(at-c.off))), uint8(n))})
-			at += n
+			cs = append(cs, cell{from, uint8(n), t.low(t.shrConst(c.v, uint(8*(from-c.off))), uint8(n))})
+			from += n
 		}
 	}
 	return append(cs, cell{off, size, v})

@@ -34,8 +34,8 @@ func (p *stepProof) withContext() permit {
 func (p *stepProof) context(off int64) term { return p.t.load(p.t.plus(p.x.sp, 8+off), 8) }
 
 // derefAt returns the word that the callback of _eh_elf gives for an address.
-func (p *stepProof) derefAt(at term) term {
-	return p.t.make(termNode{op: tVec, a: at, b: p.v.args.deref, k: vecDeref}, ^uint64(0))
+func (p *stepProof) derefAt(addr term) term {
+	return p.t.make(termNode{op: tVec, a: addr, b: p.v.args.deref, k: vecDeref}, ^uint64(0))
 }
 
 // vecDeref is the operation of tVec for derefAt, see vecReadable.
@@ -237,15 +237,15 @@ func (p *stepProof) from(pc uint64, fast bool) error {
 func (p *stepProof) byCallback(e *ending, l *loop) error {
 	t, v, zero := p.t, &p.v, p.t.con(0)
 	// a byte before the descriptor
-	at := func(off int64) term { return t.load(t.plus(v.slow.desc, off), 1) }
+	field := func(off int64) term { return t.load(t.plus(v.slow.desc, off), 1) }
 	// the word there, in words from the CFA
-	slot := func(off int64) term { return p.derefAt(t.scaled(v.slow.cfaHost, t.sext(at(off), 1), 8)) }
+	slot := func(off int64) term { return p.derefAt(t.scaled(v.slow.cfaHost, t.sext(field(off), 1), 8)) }
 	// 0 as the place of the return address says that the row does not fit these bytes.
-	if unfit, err := p.holds(e.state, t.eq(at(-3), zero)); err != nil || unfit {
+	if unfit, err := p.holds(e.state, t.eq(field(-3), zero)); err != nil || unfit {
 		return fmt.Errorf("%#x: goes by bytes that do not fit: %v", e.pc, err)
 	}
 	value := func(off int64, same term) (term, error) { // 0 stands for the same value
-		kept, err := p.holds(e.state, t.eq(t.sext(at(off), 1), zero))
+		kept, err := p.holds(e.state, t.eq(t.sext(field(off), 1), zero))
 		if err != nil || kept {
 			return same, err
 		}
@@ -311,17 +311,17 @@ func (n *nested) call(s *state, to uint64) ([]*state, bool, error) {
 	if stepOf(s) >= 0 {
 		return nil, true, fmt.Errorf("a second walk")
 	}
-	at, err := n.places(s)
+	places, err := n.places(s)
 	if err != nil {
 		return nil, true, err
 	}
-	if err := n.arguments(s, at); err != nil {
+	if err := n.arguments(s, places); err != nil {
 		return nil, true, err
 	}
 	if err := p.aligned(s); err != nil {
 		return nil, true, err
 	}
-	n.answer(s, at)
+	n.answer(s, places)
 	return []*state{s}, true, nil
 }
 
@@ -330,33 +330,33 @@ type nestedPlaces struct{ regs, mem, pcs int64 }
 
 // places returns them. They are for the code to choose: apart from each other, so that none
 // overwrites another, and below the return address.
-func (n *nested) places(s *state) (at nestedPlaces, err error) {
+func (n *nested) places(s *state) (places nestedPlaces, err error) {
 	p := n.p
 	rsp, err := p.x.stackOff(s)
 	if err != nil {
-		return at, err
+		return places, err
 	}
 	for _, arg := range [3]struct {
 		reg   uint8
 		size  int64
 		place *int64
-	}{{rDI, abi.RegsSize, &at.regs}, {rSI, abi.MemoryLen, &at.mem}, {rCX, 8, &at.pcs}} {
+	}{{rDI, abi.RegsSize, &places.regs}, {rSI, abi.MemoryLen, &places.mem}, {rCX, 8, &places.pcs}} {
 		off, ok := p.t.value(p.t.sub(s.reg[arg.reg], p.x.sp))
 		// Between rsp and the return address.
 		if *arg.place = int64(off); !ok || *arg.place < rsp || *arg.place > -arg.size {
-			return at, fmt.Errorf("a walk gets a place at %s, rsp is %+d", p.t.text(s.reg[arg.reg]), rsp)
+			return places, fmt.Errorf("a walk gets a place at %s, rsp is %+d", p.t.text(s.reg[arg.reg]), rsp)
 		}
 	}
 	apart := func(a, aSize, b, bSize int64) bool { return a+aSize <= b || b+bSize <= a }
-	if !apart(at.regs, abi.RegsSize, at.mem, abi.MemoryLen) || !apart(at.regs, abi.RegsSize, at.pcs, 8) ||
-		!apart(at.mem, abi.MemoryLen, at.pcs, 8) {
-		return at, fmt.Errorf("a walk gets places that overlap")
+	if !apart(places.regs, abi.RegsSize, places.mem, abi.MemoryLen) || !apart(places.regs, abi.RegsSize, places.pcs, 8) ||
+		!apart(places.mem, abi.MemoryLen, places.pcs, 8) {
+		return places, fmt.Errorf("a walk gets places that overlap")
 	}
-	return at, nil
+	return places, nil
 }
 
 // arguments checks what the walk is given: the context, one step, and a window of all memory, or none and the callback.
-func (n *nested) arguments(s *state, at nestedPlaces) error {
+func (n *nested) arguments(s *state, places nestedPlaces) error {
 	p := n.p
 	t, v := p.t, &p.v
 	// get reads what the code has stored on its stack; noTerm if nothing was stored there.
@@ -370,7 +370,7 @@ func (n *nested) arguments(s *state, at nestedPlaces) error {
 	if !p.noDeref {
 		// With a null callback the window has all memory: -(deref < 1), all ones or 0.
 		size, arg = t.neg(t.ult(v.args.deref, t.con(1))), v.args.deref
-		read = get(at.mem+abi.MemoryRead, 8)
+		read = get(places.mem+abi.MemoryRead, 8)
 		if n.thunk == 0 {
 			n.thunk = n.thunkIn(read)
 			if err := p.thunk(n.thunk); err != nil {
@@ -384,19 +384,20 @@ func (n *nested) arguments(s *state, at nestedPlaces) error {
 	rip := p.context(int64(abi.ContextRIPOff))
 	return p.require(s, []want{
 		{"the bias", s.reg[rDX], t.sub(rip, v.args.pc)}, {"the number of steps", s.reg[r8], t.con(1)},
-		{"rip", get(at.regs+8*abi.RIP, 8), rip}, {"rsp", get(at.regs+8*abi.RSP, 8), p.context(int64(abi.ContextRSPOff))},
-		{"rbp", get(at.regs+8*abi.RBP, 8), p.context(int64(abi.ContextRBPOff))},
-		{"rbx", get(at.regs+8*abi.RBX, 8), p.context(int64(abi.ContextRBXOff))},
-		{"valid", get(at.regs+abi.RegsValid, 4), t.con(1<<abi.RIP | 1<<abi.RSP | 1<<abi.RBP | 1<<abi.RBX)},
-		{"lo", get(at.mem+abi.MemoryLo, 8), zero}, {"bytes", get(at.mem+abi.MemoryBytes, 8), zero},
-		{"size", get(at.mem+abi.MemorySize, 8), size}, {"read", get(at.mem+abi.MemoryRead, 8), read},
-		{"arg", get(at.mem+abi.MemoryArg, 8), arg},
-		{"exact", get2(t, get, at.regs+abi.RegsExact), t.con(1)},
+		{"rip", get(places.regs+8*abi.RIP, 8), rip},
+		{"rsp", get(places.regs+8*abi.RSP, 8), p.context(int64(abi.ContextRSPOff))},
+		{"rbp", get(places.regs+8*abi.RBP, 8), p.context(int64(abi.ContextRBPOff))},
+		{"rbx", get(places.regs+8*abi.RBX, 8), p.context(int64(abi.ContextRBXOff))},
+		{"valid", get(places.regs+abi.RegsValid, 4), t.con(1<<abi.RIP | 1<<abi.RSP | 1<<abi.RBP | 1<<abi.RBX)},
+		{"lo", get(places.mem+abi.MemoryLo, 8), zero}, {"bytes", get(places.mem+abi.MemoryBytes, 8), zero},
+		{"size", get(places.mem+abi.MemorySize, 8), size}, {"read", get(places.mem+abi.MemoryRead, 8), read},
+		{"arg", get(places.mem+abi.MemoryArg, 8), arg},
+		{"exact", get2(t, get, places.regs+abi.RegsExact), t.con(1)},
 	}...)
 }
 
 // answer gives the walk's results new variables.
-func (n *nested) answer(s *state, at nestedPlaces) {
+func (n *nested) answer(s *state, places nestedPlaces) {
 	p := n.p
 	t := p.t
 	// The walk may leave any value: the proof must hold for all.
@@ -407,12 +408,12 @@ func (n *nested) answer(s *state, at nestedPlaces) {
 	p.clobber(s)
 	for r := range numRegs {
 		n.regs[i][r] = p.word(abi.RegName(r) + " after the walk")
-		s.stack = s.stack.write(p.x.t, at.regs+8*int64(r), 8, n.regs[i][r])
+		s.stack = s.stack.write(p.x.t, places.regs+8*int64(r), 8, n.regs[i][r])
 	}
-	s.stack = s.stack.write(p.x.t, at.regs+abi.RegsValid, 4, n.valid[i])
-	s.stack = s.stack.write(p.x.t, at.regs+abi.RegsExact, 2, t.variable("exact after the walk", 0xffff))
-	s.stack = s.stack.write(p.x.t, at.regs+abi.RegsStatus, 2, n.status[i])
-	s.stack = s.stack.write(p.x.t, at.pcs, 8, p.word("pc after the walk"))
+	s.stack = s.stack.write(p.x.t, places.regs+abi.RegsValid, 4, n.valid[i])
+	s.stack = s.stack.write(p.x.t, places.regs+abi.RegsExact, 2, t.variable("exact after the walk", 0xffff))
+	s.stack = s.stack.write(p.x.t, places.regs+abi.RegsStatus, 2, n.status[i])
+	s.stack = s.stack.write(p.x.t, places.pcs, 8, p.word("pc after the walk"))
 	s.event = append(s.event, event{evNested, 0, 0, term(i)})
 }
 
@@ -484,7 +485,7 @@ func (p *stepProof) thunk(pc uint64) error {
 	defer p.x.allow(m)()
 	s := p.entered(pc)
 	// A callback of C: its argument in rdi, the address in rsi, the place of the word in rdx.
-	at := s.reg[rSI]
+	addr := s.reg[rSI]
 	s.reg[rDI], s.reg[rDX] = v.args.deref, v.slow.word
 	// With a null callback the walk has no thunk to call.
 	s.assume(t.eq(v.args.deref, t.con(0)), true)
@@ -493,7 +494,7 @@ func (p *stepProof) thunk(pc uint64) error {
 			return fmt.Errorf("%#x: not the end of a read", e.pc)
 		}
 		return p.require(e.state, want{"the status", t.low(e.reg[rAX], 4), t.con(0)},
-			want{"the address", e.event[0].addr, at},
-			want{"the word", e.event[1].v, p.derefAt(at)})
+			want{"the address", e.event[0].addr, addr},
+			want{"the word", e.event[1].v, p.derefAt(addr)})
 	})
 }

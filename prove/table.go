@@ -14,19 +14,19 @@ func (p *lookupProof) tableLookup(s *state, pages pageTable) error {
 		if len(e.event) == 0 || e.event[0].kind != evRead || e.event[0].size != 4 {
 			return fmt.Errorf("%#x: no entry of the page table is read", e.pc)
 		}
-		at := e.event[0].addr
+		addr := e.event[0].addr
 		var data uint64
 		ok, bits := false, uint(0)
 		for bits = range uint(maxPageBits + 1) { // it is the code that says how large a page is
 			page := t.shrConst(t.low(w.rel, 4), bits)
-			if data, ok = p.x.link(t.scaled(at, page, ^uint64(3))); ok {
+			if data, ok = p.x.link(t.scaled(addr, page, ^uint64(3))); ok {
 				break
 			}
 		}
 		if !ok {
-			return fmt.Errorf("%#x: reads the page table at %s", e.pc, t.text(at))
+			return fmt.Errorf("%#x: reads the page table at %s", e.pc, t.text(addr))
 		}
-		entry := t.load(at, 4)
+		entry := t.load(addr, 4)
 		pages.first, pages.bits = data, bits
 		// What entries count from need not be where the entry of page 0 would be.
 		if pages.from, ok = p.x.link(t.sub(e.target, t.sext(entry, 4))); !ok {

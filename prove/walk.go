@@ -111,8 +111,8 @@ func (p *walkProof) loaded(e *ending, masks []uint64) error {
 	// 1 if exact is 0: then the pc is a return address, and lookups use the byte before
 	inexact := t.ult(v.old.exactNow, t.con(1))
 	l.rel = t.plus(t.sub(t.sub(v.old.regOf[abi.RIP], l.base), inexact), 1)
-	for i, at := range placeOf {
-		l.place[i] = v.old.regOf[at.dwarf]
+	for i, home := range placeOf {
+		l.place[i] = v.old.regOf[home.dwarf]
 	}
 	// The mask tells whether rbp is valid; one path must not mix both.
 	valid, invalid := false, false
@@ -311,12 +311,12 @@ func (p *walkProof) chainLeave(pc uint64) error {
 // two bytes after its begin, where another object's walk goes on.
 func (p *walkProof) chainEntry() error {
 	t, v := p.t, &p.v
-	at := p.im.dynamic.symbols[abi.SymbolChain].Value
-	if err := p.from(at, v.args.next); err != nil {
+	addr := p.im.dynamic.symbols[abi.SymbolChain].Value
+	if err := p.from(addr, v.args.next); err != nil {
 		return err
 	}
 	l := v.walk
-	s := p.stateOf(&l, at+abi.ChainNext)
+	s := p.stateOf(&l, addr+abi.ChainNext)
 	s.reg[r10], s.reg[rSI] = v.args.bias, p.any[rSI]
 	return p.run(s, p.stops(cutLookup, cutNear), func(e *ending) error {
 		if e.kind != endStop || len(e.regs) > 0 {

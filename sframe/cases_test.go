@@ -119,10 +119,10 @@ func objdumpRows(t *testing.T, text string) (list []string) {
 		if m == nil {
 			continue
 		}
-		at, err := strconv.ParseUint(m[1], 16, 64)
+		addr, err := strconv.ParseUint(m[1], 16, 64)
 		require.NoError(t, err)
 		if m[2]+m[3] == "RAundefined" {
-			list = append(list, fmt.Sprintf("  %x outermost", at))
+			list = append(list, fmt.Sprintf("  %x outermost", addr))
 			continue
 		}
 		if m[4] == "f" || m[4] == "U" || m[4] == "u" { // fixed: the header's
@@ -133,7 +133,7 @@ func objdumpRows(t *testing.T, text string) (list []string) {
 				m[i] = "(" + m[i] + ")"
 			}
 		}
-		list = append(list, fmt.Sprintf("  %x %s %s %s", at, m[2], m[3], m[4]))
+		list = append(list, fmt.Sprintf("  %x %s %s %s", addr, m[2], m[3], m[4]))
 	}
 	return list
 }
@@ -160,14 +160,14 @@ func shown(entries []Entry) (list []string) {
 	for _, e := range entries {
 		list = append(list, fmt.Sprintf("%x +%d signal=%v", e.Start, e.Size, e.Signal))
 		for _, r := range e.Rows {
-			at := uint64(r.Start)
+			addr := uint64(r.Start)
 			if e.Repeat == 0 {
-				at += e.Start
+				addr += e.Start
 			}
 			if r.Outermost {
-				list = append(list, fmt.Sprintf("  %x outermost", at))
+				list = append(list, fmt.Sprintf("  %x outermost", addr))
 			} else {
-				list = append(list, fmt.Sprintf("  %x %s %s %s", at, rule(r.CFA), rule(r.FP), rule(r.RA)))
+				list = append(list, fmt.Sprintf("  %x %s %s %s", addr, rule(r.CFA), rule(r.FP), rule(r.RA)))
 			}
 		}
 	}

@@ -20,9 +20,9 @@ func (s *Section) Find(pc uint64) (row Row, ok bool, err error) {
 	if err != nil || pc-f.Start >= uint64(f.Size) {
 		return row, false, err
 	}
-	at := uint32(pc - f.Start)
+	rel := uint32(pc - f.Start)
 	if f.Repeat != 0 {
-		at %= uint32(f.Repeat)
+		rel %= uint32(f.Repeat)
 	}
 	pos := f.pos
 	for range f.Rows {
@@ -30,7 +30,7 @@ func (s *Section) Find(pc uint64) (row Row, ok bool, err error) {
 		if err != nil {
 			return Row{}, false, err
 		}
-		if next.Start > at {
+		if next.Start > rel {
 			break
 		}
 		row, ok, pos = next, true, pos+n
@@ -40,14 +40,14 @@ func (s *Section) Find(pc uint64) (row Row, ok bool, err error) {
 
 // start returns the start address of function i.
 func (s *Section) start(i int) uint64 {
-	at := s.fdes + i*s.fdeSize()
+	off := s.fdes + i*s.fdeSize()
 	// Starts are distances: from the section, or from the field itself.
 	base := s.addr
 	if s.Flags&flagPCRel != 0 {
-		base += uint64(at)
+		base += uint64(off)
 	}
 	if s.Version == 3 {
-		return base + binary.LittleEndian.Uint64(s.data[at:])
+		return base + binary.LittleEndian.Uint64(s.data[off:])
 	}
-	return base + uint64(int64(int32(binary.LittleEndian.Uint32(s.data[at:]))))
+	return base + uint64(int64(int32(binary.LittleEndian.Uint32(s.data[off:]))))
 }

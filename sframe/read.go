@@ -139,9 +139,9 @@ func (s *Section) Size() int { return max(s.end, s.fdes+s.num*s.fdeSize()) }
 // if they are known.
 func (s *Section) Function(i int) (Function, error) {
 	le := binary.LittleEndian
-	at := s.fdes + i*s.fdeSize()
-	b := s.data[at : at+s.fdeSize()]
-	f := Function{Offset: uint64(at)}
+	off := s.fdes + i*s.fdeSize()
+	b := s.data[off : off+s.fdeSize()]
+	f := Function{Offset: uint64(off)}
 	base := s.addr
 	if s.Flags&flagPCRel != 0 {
 		base += f.Offset

@@ -11,7 +11,7 @@ import (
 
 // randomEntries makes functions that a version can say.
 func randomEntries(r *rand.Rand, version uint8) []Entry {
-	at := uint64(0x1000 + r.IntN(1<<20))
+	addr := uint64(0x1000 + r.IntN(1<<20))
 	offset := func() int32 { return int32(r.Uint64()) >> (r.IntN(4) * 8) }
 	rule := func() Rule {
 		switch r.IntN(4) {
@@ -27,8 +27,8 @@ func randomEntries(r *rand.Rand, version uint8) []Entry {
 	entries := make([]Entry, r.IntN(6))
 	for i := range entries {
 		e := &entries[i]
-		e.Start, e.Size = at, 1+r.Uint32N(1<<(1+r.IntN(18)))
-		at += uint64(e.Size) + uint64(r.IntN(64))
+		e.Start, e.Size = addr, 1+r.Uint32N(1<<(1+r.IntN(18)))
+		addr += uint64(e.Size) + uint64(r.IntN(64))
 		e.Signal = version == 3 && r.IntN(4) == 0
 		if r.IntN(4) == 0 {
 			e.Repeat = 16
@@ -256,11 +256,11 @@ func TestMutations(t *testing.T) {
 				b = append(b, byte(r.Uint32()))
 			}
 			if len(b) > 0 {
-				at := r.IntN(len(b))
+				off := r.IntN(len(b))
 				if r.IntN(2) == 0 {
-					at = r.IntN(min(len(b), 60))
+					off = r.IntN(min(len(b), 60))
 				}
-				b[at] = byte(r.Uint32())
+				b[off] = byte(r.Uint32())
 			}
 		}
 		if !checkRead(t, b) {

@@ -100,23 +100,23 @@ func Encode(opt Options, entries []Entry) ([]byte, error) {
 		if offset > math.MaxInt32 {
 			return nil, fmt.Errorf("%w: rows of %d bytes", ErrUnsupported, offset)
 		}
-		at := headerSize + each*i
+		off := headerSize + each*i
 		base := opt.Addr
 		if opt.PCRel {
-			base += uint64(at)
+			base += uint64(off)
 		}
 		distance := int64(e.Start - base)
 		var err error
-		if b, err = appendRows(b, opt.Version, e, at, uint32(offset)); err != nil {
+		if b, err = appendRows(b, opt.Version, e, off, uint32(offset)); err != nil {
 			return nil, fmt.Errorf("function at %#x: %w", e.Start, err)
 		}
 		if opt.Version == 3 {
-			le.PutUint64(b[at:], uint64(distance))
+			le.PutUint64(b[off:], uint64(distance))
 		} else if distance != int64(int32(distance)) {
 			return nil, fmt.Errorf("function at %#x: %w version %d: a distance of %#x from the section", e.Start, ErrCannotSay,
 				opt.Version, distance)
 		} else {
-			le.PutUint32(b[at:], uint32(distance))
+			le.PutUint32(b[off:], uint32(distance))
 		}
 		numRows += len(e.Rows)
 	}
@@ -129,7 +129,7 @@ func Encode(opt Options, entries []Entry) ([]byte, error) {
 
 // appendRows appends the rows of a function, with its attributes, and writes its entry
 // except for the start.
-func appendRows(b []byte, version uint8, e *Entry, at int, offset uint32) ([]byte, error) {
+func appendRows(b []byte, version uint8, e *Entry, off int, offset uint32) ([]byte, error) {
 	le := binary.LittleEndian
 	var info uint8
 	last := int64(-1)
@@ -159,8 +159,8 @@ func appendRows(b []byte, version uint8, e *Entry, at int, offset uint32) ([]byt
 		}
 		info |= 1 << 4
 	}
-	le.PutUint32(b[at+4*boolInt(version == 3)+4:], e.Size) // version 3 has starts of 8 bytes
-	le.PutUint32(b[at+4*boolInt(version == 3)+8:], offset)
+	le.PutUint32(b[off+4*boolInt(version == 3)+4:], e.Size) // version 3 has starts of 8 bytes
+	le.PutUint32(b[off+4*boolInt(version == 3)+8:], offset)
 	if version == 3 {
 		if len(e.Rows) > math.MaxUint16 {
 			return nil, fmt.Errorf("%w version 3: %d rows of a function", ErrCannotSay, len(e.Rows))
@@ -171,10 +171,10 @@ func appendRows(b []byte, version uint8, e *Entry, at int, offset uint32) ([]byt
 		b = le.AppendUint16(b, uint16(len(e.Rows)))
 		b = append(b, info, byte(boolInt(flexible)), e.Repeat)
 	} else {
-		le.PutUint32(b[at+12:], uint32(len(e.Rows)))
-		b[at+16] = info
+		le.PutUint32(b[off+12:], uint32(len(e.Rows)))
+		b[off+16] = info
 		if version == 2 {
-			b[at+17] = e.Repeat
+			b[off+17] = e.Repeat
 		}
 	}
 	for i := range e.Rows {

@@ -85,15 +85,15 @@ func coreFile(more ...[]byte) []byte {
 	le.PutUint64(header[32:], ehdrSize)
 	le.PutUint16(header[54:], phdrSize)
 	le.PutUint16(header[56:], headers)
-	at := uint64(ehdrSize + headers*phdrSize)
+	start := uint64(ehdrSize + headers*phdrSize)
 	segment := func(kind elf.ProgType, flags elf.ProgFlag, addr, filesz, memsz uint64) {
 		h := le.AppendUint32(nil, uint32(kind))
 		h = le.AppendUint32(h, uint32(flags))
-		for _, w := range []uint64{at, addr, 0, filesz, memsz, 1} {
+		for _, w := range []uint64{start, addr, 0, filesz, memsz, 1} {
 			h = le.AppendUint64(h, w)
 		}
 		header = append(header, h...)
-		at += filesz
+		start += filesz
 	}
 	segment(elf.PT_NOTE, 0, 0, uint64(len(notes)), 0)
 	segment(elf.PT_LOAD, elf.PF_R|elf.PF_X, 0x40_0000, 0, 0x1000)
@@ -191,10 +191,10 @@ func TestCoreMutants(t *testing.T) {
 	for range n {
 		m := bytes.Clone(b)
 		for range 1 + random.IntN(6) {
-			at := random.IntN(len(b) - 0x2000)
+			off := random.IntN(len(b) - 0x2000)
 			for range 1 + random.IntN(8) {
-				m[min(at, len(m)-1)] = extremes[random.IntN(len(extremes))]
-				at++
+				m[min(off, len(m)-1)] = extremes[random.IntN(len(extremes))]
+				off++
 			}
 		}
 		if target, err := take(t, m); err != nil {

@@ -50,21 +50,21 @@ func openImage(file io.ReaderAt, size int64) (*image, error) {
 		}
 		return nil, err
 	}
-	at, n, err := programHeaders(&h)
+	off, n, err := programHeaders(&h)
 	if err != nil {
 		return nil, err
 	}
 	im := &image{file: file, size: uint64(size)}
 	if n == manyPhdrs {
-		if n, err = im.many(at, binary.LittleEndian.Uint64(h[40:])); err != nil {
+		if n, err = im.many(off, binary.LittleEndian.Uint64(h[40:])); err != nil {
 			return nil, err
 		}
 	}
-	if n > mostPhdrs || at > im.size || n*phdrSize > im.size-at {
-		return nil, fmt.Errorf("core cut short: %d program headers at offset %d of %d bytes", n, at, size)
+	if n > mostPhdrs || off > im.size || n*phdrSize > im.size-off {
+		return nil, fmt.Errorf("core cut short: %d program headers at offset %d of %d bytes", n, off, size)
 	}
 	table := make([]byte, n*phdrSize)
-	if _, err := file.ReadAt(table, int64(at)); err != nil && err != io.EOF {
+	if _, err := file.ReadAt(table, int64(off)); err != nil && err != io.EOF {
 		return nil, err
 	}
 	for ; len(table) > 0; table = table[phdrSize:] {
@@ -75,7 +75,7 @@ func openImage(file io.ReaderAt, size int64) (*image, error) {
 }
 
 // programHeaders returns the offset and the number of a core's program headers, which may be manyPhdrs.
-func programHeaders(h *[ehdrSize]byte) (at, n uint64, err error) {
+func programHeaders(h *[ehdrSize]byte) (off, n uint64, err error) {
 	le := binary.LittleEndian
 	kind, machine := elf.Type(le.Uint16(h[16:])), elf.Machine(le.Uint16(h[18:]))
 	switch {
@@ -179,23 +179,23 @@ func (im *image) eachNote(want func(kind uint32) int, f func(kind uint32, desc [
 	le := binary.LittleEndian
 	whole := len(im.notes) > 0
 	for _, s := range im.notes {
-		for at, end := s.off, s.off+s.size; at < end; {
+		for off, end := s.off, s.off+s.size; off < end; {
 			var h [noteHeader]byte
-			if end-at < noteHeader || at-s.off > mostNotes || im.fill(h[:], at) != nil {
+			if end-off < noteHeader || off-s.off > mostNotes || im.fill(h[:], off) != nil {
 				whole = false
 				break
 			}
 			name, size, kind := uint64(le.Uint32(h[:])), uint64(le.Uint32(h[4:])), le.Uint32(h[8:])
-			at += noteHeader + aligned(name)
+			off += noteHeader + aligned(name)
 			if most := want(kind); most > 0 {
-				desc := make([]byte, min(size, uint64(most), im.size-min(at, im.size)))
-				if im.fill(desc, at) != nil || at+size > im.size {
+				desc := make([]byte, min(size, uint64(most), im.size-min(off, im.size)))
+				if im.fill(desc, off) != nil || off+size > im.size {
 					whole = false
 					break
 				}
 				f(kind, desc)
 			}
-			at += aligned(size)
+			off += aligned(size)
 		}
 	}
 	return whole

@@ -35,8 +35,8 @@ func placeAll(list []procfs.Mapping, object func(*procfs.Mapping) *unwind.Object
 		}
 		o, offset := object(&m), m.Offset
 		if o.IsAnonymous() {
-			if file, at := mapped.Moved(list, i, object, read); file != nil {
-				o, offset = file, at
+			if file, fileOff := mapped.Moved(list, i, object, read); file != nil {
+				o, offset = file, fileOff
 			}
 		}
 		space.Map(m.Start, m.End-m.Start, offset, o)

@@ -37,22 +37,22 @@ func (r *headReader) image() (*image, error) {
 		}
 		return nil, err
 	}
-	at, n, err := programHeaders((*[ehdrSize]byte)(r.head.Bytes()))
+	off, n, err := programHeaders((*[ehdrSize]byte)(r.head.Bytes()))
 	if err != nil {
 		return nil, err
 	}
-	if at > mostHead {
-		return nil, fmt.Errorf("%w: its program headers are at offset %d", ErrNotCore, at)
+	if off > mostHead {
+		return nil, fmt.Errorf("%w: its program headers are at offset %d", ErrNotCore, off)
 	}
 	if n == manyPhdrs {
-		if err = r.until(at + phdrSize); err != nil {
+		if err = r.until(off + phdrSize); err != nil {
 			return nil, err
 		}
-		if n, err = notesNumber(r.head.Bytes()[at:], at); err != nil {
+		if n, err = notesNumber(r.head.Bytes()[off:], off); err != nil {
 			return nil, err
 		}
 	}
-	if err := r.until(at + n*phdrSize); err != nil {
+	if err := r.until(off + n*phdrSize); err != nil {
 		return nil, err
 	}
 	return openImage(bytes.NewReader(r.head.Bytes()), int64(r.head.Len()))

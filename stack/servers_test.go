@@ -24,8 +24,8 @@ func TestServedMemory(t *testing.T) {
 		if addr >= uint64(len(all)) {
 			return 0
 		}
-		for at := addr &^ (page - 1); at < addr+uint64(len(p)); at += page {
-			assert.NotContains(t, []uint64{5 * page, 9 * page}, at, "a page that the server has")
+		for a := addr &^ (page - 1); a < addr+uint64(len(p)); a += page {
+			assert.NotContains(t, []uint64{5 * page, 9 * page}, a, "a page that the server has")
 		}
 		return copy(p, all[addr:])
 	}
@@ -49,10 +49,10 @@ func TestPageThere(t *testing.T) {
 	defer unix.Munmap(b)
 	require.NoError(t, unix.Madvise(b, unix.MADV_NOHUGEPAGE))
 	b[pageSize] = 1
-	at := uint64(uintptr(unsafe.Pointer(&b[0])))
-	assert.False(t, pageThere(int32(os.Getpid()), at))
-	assert.True(t, pageThere(int32(os.Getpid()), at+pageSize))
-	assert.False(t, pageThere(1<<30, at))
+	addr := uint64(uintptr(unsafe.Pointer(&b[0])))
+	assert.False(t, pageThere(int32(os.Getpid()), addr))
+	assert.True(t, pageThere(int32(os.Getpid()), addr+pageSize))
+	assert.False(t, pageThere(1<<30, addr))
 }
 
 // TestAskNoServer: files of disks and mounted file systems are read as ever.

@@ -183,9 +183,9 @@ func (im *image) pieces(sps []uint64) (pieces []segment) {
 			continue
 		}
 		end := s.start + min(s.size, s.end-s.start) // what the file has
-		at := s.start
+		addr := s.start
 		add := func(from, to uint64, keep bool) {
-			from, to = max(from, at), min(to, end)
+			from, to = max(from, addr), min(to, end)
 			if from >= to {
 				return
 			}
@@ -193,10 +193,10 @@ func (im *image) pieces(sps []uint64) (pieces []segment) {
 			if keep {
 				p.size = to - from
 			}
-			pieces, at = append(pieces, p), to
+			pieces, addr = append(pieces, p), to
 		}
 		keep := func(from, size uint64) {
-			add(at, from, false)
+			add(addr, from, false)
 			add(from, from+size, true) // before it: a hole
 		}
 		keep(s.start, segmentHead)
@@ -206,8 +206,8 @@ func (im *image) pieces(sps []uint64) (pieces []segment) {
 		}
 		// Main threads' stacks end at the end of their segment.
 		keep(end-segmentTail, segmentTail)
-		if s.end > at {
-			pieces = append(pieces, segment{start: at, end: s.end, off: s.off + at - s.start, exec: s.exec})
+		if s.end > addr {
+			pieces = append(pieces, segment{start: addr, end: s.end, off: s.off + addr - s.start, exec: s.exec})
 		}
 	}
 	return pieces

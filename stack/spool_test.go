@@ -72,17 +72,17 @@ func TestSpool(t *testing.T) {
 	c, err := s.core(im, []uint64{start + 21*mb, start + 20*mb + 8})
 	require.NoError(t, err)
 	assert.Equal(t, uint64(off+64*mb), s.offset)
-	at := uint64(start)
+	addr := uint64(start)
 	kept := 0
 	for _, p := range c.image.segments {
-		require.Equal(t, at, p.start, "without gaps")
-		at = p.end
+		require.Equal(t, addr, p.start, "without gaps")
+		addr = p.end
 		b := make([]byte, p.size)
 		require.Equal(t, len(b), c.image.read(b, p.start))
 		require.True(t, bytes.Equal(memory[p.start-start:][:len(b)], b))
 		kept += len(b)
 	}
-	assert.Equal(t, uint64(start+70*mb), at)
+	assert.Equal(t, uint64(start+70*mb), addr)
 	sp := make([]byte, 9*mb)
 	assert.Equal(t, len(sp), c.image.read(sp, start+20*mb+8-128))
 	assert.InDelta(t, 17*mb, kept, mb)

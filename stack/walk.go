@@ -104,10 +104,10 @@ func (w *walker) walkAll(t *Thread, maps *unwind.Maps, regs abi.Regs, parts []co
 	}
 	used := make([]bool, len(parts))
 	// The walk goes from part to part: at each end, a word is missing that another part may have.
-	for at := 0; at >= 0; {
-		used[at] = true
+	for i := 0; i >= 0; {
+		used[i] = true
 		done := max(0, len(t.PCs)-1) // the frame that the last part ended with is met again
-		n, cause, _ := w.Walk(maps, &regs, &parts[at].Memory, w.pcs[:len(w.pcs)-done])
+		n, cause, _ := w.Walk(maps, &regs, &parts[i].Memory, w.pcs[:len(w.pcs)-done])
 		for _, g := range w.Guesses {
 			t.Guessed = append(t.Guessed, done+g)
 		}
@@ -121,7 +121,7 @@ func (w *walker) walkAll(t *Thread, maps *unwind.Maps, regs abi.Regs, parts []co
 		if cause != unwind.Unreadable || regs.Reg[abi.RIP] != t.PCs[len(t.PCs)-1] {
 			return nil
 		}
-		if at, more = next(parts, used, at, regs.Reg[abi.RSP]); more != nil {
+		if i, more = next(parts, used, i, regs.Reg[abi.RSP]); more != nil {
 			return more
 		}
 	}
@@ -130,7 +130,7 @@ func (w *walker) walkAll(t *Thread, maps *unwind.Maps, regs abi.Regs, parts []co
 
 // next returns the part that has the stack pointer sp, where the walk goes on after a word was missing in part at. If
 // no part has it, found is -1 and more has the parts to copy.
-func next(parts []copied, used []bool, at int, sp uint64) (found int, more []part) {
+func next(parts []copied, used []bool, from int, sp uint64) (found int, more []part) {
 	for i, p := range parts {
 		if !used[i] && sp-p.Lo < uint64(len(p.Bytes)) {
 			return i, nil
@@ -139,11 +139,11 @@ func next(parts []copied, used []bool, at int, sp uint64) (found int, more []par
 	for _, p := range parts {
 		more = append(more, p.want)
 	}
-	p := parts[at]
+	p := parts[from]
 	switch inside := sp-p.Lo <= uint64(len(p.Bytes)); { // at its end: the stack goes on there
 	case inside && len(p.Bytes) >= p.want.size && p.want.size < mostCopy:
 		const growth = 8 // so that few copies reach the largest size
-		more[at].size = min(p.want.size*growth, mostCopy)
+		more[from].size = min(p.want.size*growth, mostCopy)
 	case !inside && len(parts) < mostParts && sp != 0:
 		more = append(more, part{sp, firstCopy})
 	default:

@@ -102,8 +102,8 @@ func isBegin(code []byte) bool {
 		return true
 	}
 	text = text[:max(0, len(text)-len(endbr64))] // before the offset
-	if at := len(text) - compareSize; at >= 0 && strings.HasPrefix(text[at:], compare) &&
-		strings.HasSuffix(text[:at], endbr64) {
+	if off := len(text) - compareSize; off >= 0 && strings.HasPrefix(text[off:], compare) &&
+		strings.HasSuffix(text[:off], endbr64) {
 		return true
 	}
 	return strings.HasSuffix(text, endbr64)
@@ -172,11 +172,11 @@ func (m *Maps) ReturnsTo(pc uint64) bool {
 
 // restorer reports whether the code at pc returns from a signal handler.
 func (m *Maps) restorer(pc uint64) bool {
-	at := m.Find(pc)
-	if at == nil {
+	mapping := m.Find(pc)
+	if mapping == nil {
 		return false
 	}
-	if at.Object.isSigreturn(at.FileOffset(pc)) {
+	if mapping.Object.isSigreturn(mapping.FileOffset(pc)) {
 		return true
 	}
 	return m.SignalFrame(pc)
@@ -185,12 +185,12 @@ func (m *Maps) restorer(pc uint64) bool {
 // SignalFrame reports whether the code at the run-time address pc is a signal frame: its caller was interrupted at its
 // pc, and did not call.
 func (m *Maps) SignalFrame(pc uint64) bool {
-	at := m.Find(pc)
-	if at == nil {
+	mapping := m.Find(pc)
+	if mapping == nil {
 		return false
 	}
-	bias, ok := at.Object.Bias(at)
-	return ok && at.Object.SignalFrame(pc-bias)
+	bias, ok := mapping.Object.Bias(mapping)
+	return ok && mapping.Object.SignalFrame(pc-bias)
 }
 
 // maxLeaf bounds the bytes from a function's start to the pc in it, for guessLeaf.
@@ -254,8 +254,8 @@ func (w *Walker) settle(m *Maps, pcs []uint64, cause Cause, object *Object) (int
 			}
 			n = guesses[len(guesses)-1] + 1
 			cause, object = NoInfo, nil
-			if at := m.Find(pcs[n-2]); at != nil { // where a guess was the only way
-				object = at.Object
+			if mapping := m.Find(pcs[n-2]); mapping != nil { // where a guess was the only way
+				object = mapping.Object
 				if object.Err() != nil {
 					cause = NoObject
 				}

@@ -28,12 +28,12 @@ func (o *Object) readCode(b []byte, offset uint64) int {
 	defer c.mu.Unlock()
 	n := 0
 	for n < len(b) {
-		at := offset + uint64(n)
-		part := c.part(o, at/partSize)
-		if at %= partSize; at >= uint64(len(part)) {
+		off := offset + uint64(n)
+		part := c.part(o, off/partSize)
+		if off %= partSize; off >= uint64(len(part)) {
 			break
 		}
-		n += copy(b[n:], part[at:])
+		n += copy(b[n:], part[off:])
 	}
 	return n
 }

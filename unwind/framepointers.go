@@ -36,12 +36,12 @@ func ParseFramePointers(s string) (FramePointers, error) {
 // frame returns the two words of the frame that rbp points to, if rbp is known and they lie in the window above rsp.
 func frame(regs *abi.Regs, mem *ehelf.Memory) (rbp, pc uint64, ok bool) {
 	const need, word = 1<<abi.RBP | 1<<abi.RSP, 8
-	at := regs.Reg[abi.RBP]
-	if regs.Valid&need != need || at < regs.Reg[abi.RSP] { // a frame pointer below rsp is the value of something else
+	link := regs.Reg[abi.RBP]
+	if regs.Valid&need != need || link < regs.Reg[abi.RSP] { // a frame pointer below rsp is the value of something else
 		return 0, 0, false
 	}
-	rbp, readable := mem.ReadWord(at)
-	pc, ok = mem.ReadWord(at + word)
+	rbp, readable := mem.ReadWord(link)
+	pc, ok = mem.ReadWord(link + word)
 	return rbp, pc, readable && ok
 }
 
@@ -72,18 +72,18 @@ func (m *Maps) chainEnd(guessed bool, regs *abi.Regs, mem *ehelf.Memory, otherwi
 // stack for good, as morestack does, it clears rbp, and the rows of such code say nothing of the end.
 func lastOfChain(regs *abi.Regs, mem *ehelf.Memory) (uint64, bool) {
 	const word = 8
-	for at := regs.Reg[abi.RBP]; ; {
-		next, ok := mem.ReadWord(at)
+	for link := regs.Reg[abi.RBP]; ; {
+		next, ok := mem.ReadWord(link)
 		if !ok {
 			return 0, false
 		}
 		if next == 0 {
-			return mem.ReadWord(at + word)
+			return mem.ReadWord(link + word)
 		}
-		if next <= at {
+		if next <= link {
 			return 0, false
 		}
-		at = next
+		link = next
 	}
 }
 
@@ -113,13 +113,13 @@ func (m *Maps) guess(regs *abi.Regs, mem *ehelf.Memory, innermost bool) bool {
 		return true
 	}
 	const frameBytes = 16
-	at := regs.Reg[abi.RBP]
+	link := regs.Reg[abi.RBP]
 	rbp, pc, ok := frame(regs, mem)
 	if !ok || !m.ReturnsTo(pc) {
 		return false
 	}
 	// All other registers are lost: the frame may have saved them at unknown places.
 	*regs = abi.Regs{Valid: 1<<abi.RIP | 1<<abi.RSP | 1<<abi.RBP}
-	regs.Reg[abi.RIP], regs.Reg[abi.RSP], regs.Reg[abi.RBP] = pc, at+frameBytes, rbp
+	regs.Reg[abi.RIP], regs.Reg[abi.RSP], regs.Reg[abi.RBP] = pc, link+frameBytes, rbp
 	return true
 }

@@ -97,11 +97,11 @@ func testWhereFramePointers(t *testing.T, ps *Processes, objects *Objects) {
 		made := unwindtest.ELF{Off: 0x1000, VAddr: 0x1000, Size: 0x1000, EmptyHdr: hdr}
 		path := filepath.Join(t.TempDir(), "made.so")
 		require.NoError(t, os.WriteFile(path, made.Bytes(), 0o666))
-		at := 0x30000 + 0x1000*uint64(i)
-		ps.Space(1).Map(at, 0x1000, 0x1000, objects.Object(path, nil))
+		addr := 0x30000 + 0x1000*uint64(i)
+		ps.Space(1).Map(addr, 0x1000, 0x1000, objects.Object(path, nil))
 		for _, pointers := range []FramePointers{Always, Gaps, Never} {
 			var pcs [10]uint64
-			regs, mem := start(at+8), stack(0x401010)
+			regs, mem := start(addr+8), stack(0x401010)
 			regs.Reg[abi.RBP] = mem.Lo
 			w := Walker{FramePointers: pointers}
 			_, cause, _ := w.Walk(ps.Space(1).Maps(), regs, mem, pcs[:])
@@ -281,9 +281,9 @@ last: nop
 	defer f.Close()
 	symbols, err := f.Symbols()
 	require.NoError(t, err)
-	at := make(map[string]uint64)
+	addrs := make(map[string]uint64)
 	for _, s := range symbols {
-		at[s.Name] = s.Value
+		addrs[s.Name] = s.Value
 	}
 	objects := NewObjects(Options{Compile: unwindtest.Compile})
 	defer objects.Close()
@@ -310,20 +310,20 @@ last: nop
 		return pcs[:n], cause
 	}
 	// In leaf, rbp is caller's, whose frame begins above the return address.
-	got, cause := walk(at["leaf"]+1, 0x7ffc0008, words(at["back"], 0, at["last"]))
-	assert.Equal(t, []uint64{at["leaf"] + 1, at["back"], at["last"]}, got)
+	got, cause := walk(addrs["leaf"]+1, 0x7ffc0008, words(addrs["back"], 0, addrs["last"]))
+	assert.Equal(t, []uint64{addrs["leaf"] + 1, addrs["back"], addrs["last"]}, got)
 	assert.Equal(t, OutermostGuessed, cause)
 	// Where pointed begins, which is called through a pointer, and not after its push.
 	for _, in := range []uint64{0, 4, 11} {
-		got, cause := walk(at["pointed"]+in, 0x7ffc0008, words(at["other"], 0, at["last"]))
-		assert.Equal(t, []uint64{at["pointed"] + in, at["other"], at["last"]}, got, in)
+		got, cause := walk(addrs["pointed"]+in, 0x7ffc0008, words(addrs["other"], 0, addrs["last"]))
+		assert.Equal(t, []uint64{addrs["pointed"] + in, addrs["other"], addrs["last"]}, got, in)
 		assert.Equal(t, OutermostGuessed, cause)
 	}
-	got, _ = walk(at["pointed"]+14, 0x7ffc0000, words(0x7ffc0010, at["other"], 0, at["last"]))
-	assert.Equal(t, []uint64{at["pointed"] + 14, at["other"], at["last"]}, got)
+	got, _ = walk(addrs["pointed"]+14, 0x7ffc0000, words(0x7ffc0010, addrs["other"], 0, addrs["last"]))
+	assert.Equal(t, []uint64{addrs["pointed"] + 14, addrs["other"], addrs["last"]}, got)
 	// In between, which has no visible call, and which has a frame, rbp is all there is.
-	got, _ = walk(at["between"]+1, 0x7ffc0000, words(0, at["last"]))
-	assert.Equal(t, []uint64{at["between"] + 1, at["last"]}, got)
+	got, _ = walk(addrs["between"]+1, 0x7ffc0000, words(0, addrs["last"]))
+	assert.Equal(t, []uint64{addrs["between"] + 1, addrs["last"]}, got)
 }
 
 // TestEndsInCall compares with the decoder of golang.org/x/arch: each call it finds is

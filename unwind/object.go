@@ -343,8 +343,8 @@ func (o *Object) CodeAt(addr uint64) (offset, size uint64) {
 	o.find()
 	for _, s := range o.file.loads {
 		before := s.vaddr % page
-		if at := addr - (s.vaddr - before); s.code && at < before+s.size {
-			return s.off - before + at, before + s.size - at
+		if off := addr - (s.vaddr - before); s.code && off < before+s.size {
+			return s.off - before + off, before + s.size - off
 		}
 	}
 	return 0, 0

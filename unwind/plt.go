@@ -99,27 +99,29 @@ func readPLT(image Image) (sections []pltSection, err error) {
 // pltCFA returns CFA minus rsp at the instruction at an offset of a procedure
 // linkage table's code. The entries of ld, lld and mold (x86-64 psABI 5.2, and 13.2 for
 // those with endbr64) push a number, or a word for the dynamic linker, and jump.
-func pltCFA(code []byte, at int) (cfa uint64, ok bool) {
+func pltCFA(code []byte, off int) (cfa uint64, ok bool) {
 	// is reports whether the code at an offset begins with these bytes.
-	is := func(at int, insn ...byte) bool { return at >= 0 && at <= len(code) && bytes.HasPrefix(code[at:], insn) }
+	is := func(off int, insn ...byte) bool {
+		return off >= 0 && off <= len(code) && bytes.HasPrefix(code[off:], insn)
+	}
 	const first = 32 // the first entry, which others jump to, is at most as long
-	jump := at
-	if is(at, 0xf2) { // bnd
+	jump := off
+	if is(off, 0xf2) { // bnd
 		jump++
 	}
 	switch {
-	case is(at, 0xff, 0x35): // push of memory: in the first entry, after the number
+	case is(off, 0xff, 0x35): // push of memory: in the first entry, after the number
 		return 16, true
 	case is(jump, 0xff, 0x25): // jmp to what is in the GOT
-		if at < first && is(at-6, 0xff, 0x35) {
+		if off < first && is(off-6, 0xff, 0x35) {
 			return 24, true
 		}
 		return 8, true
-	case is(jump, 0xe9) && is(at-5, 0x68): // push of a number, jmp to the first entry
+	case is(jump, 0xe9) && is(off-5, 0x68): // push of a number, jmp to the first entry
 		return 16, true
-	case is(at, 0x68), is(at, 0xf3, 0x0f, 0x1e, 0xfa): // push of a number; endbr64
+	case is(off, 0x68), is(off, 0xf3, 0x0f, 0x1e, 0xfa): // push of a number; endbr64
 		return 8, true
-	case is(at, 0x41, 0xbb), is(at, 0x41, 0x53): // mold has the number in r11, and pushes that
+	case is(off, 0x41, 0xbb), is(off, 0x41, 0x53): // mold has the number in r11, and pushes that
 		return 8, true
 	}
 	return 0, false

@@ -44,14 +44,14 @@ func TestPLTofLD(t *testing.T) {
 			require.NoError(t, err)
 			insns := 0
 			for _, s := range sections {
-				for at, nop := range instructions(t, s.code) {
+				for off, nop := range instructions(t, s.code) {
 					insns++
 					mem := stack(1, 2, 3)
-					regs := start(s.addr + uint64(at))
-					require.Equal(t, abi.StatusOK, table.Step(regs, mem, 0), "%#x", s.addr+uint64(at))
-					cfa, ok := pltCFA(s.code, at)
-					if assert.Equal(t, !nop, ok, "%#x", s.addr+uint64(at)) && ok {
-						assert.Equal(t, regs.Reg[abi.RSP]-mem.Lo, cfa, "%#x", s.addr+uint64(at))
+					regs := start(s.addr + uint64(off))
+					require.Equal(t, abi.StatusOK, table.Step(regs, mem, 0), "%#x", s.addr+uint64(off))
+					cfa, ok := pltCFA(s.code, off)
+					if assert.Equal(t, !nop, ok, "%#x", s.addr+uint64(off)) && ok {
+						assert.Equal(t, regs.Reg[abi.RSP]-mem.Lo, cfa, "%#x", s.addr+uint64(off))
 					}
 				}
 			}
@@ -103,9 +103,9 @@ func TestPLTWithoutRows(t *testing.T) {
 	require.NoError(t, err)
 	seen := 0
 	for _, s := range sections {
-		for at, nop := range instructions(t, s.code) {
-			pc := s.addr + uint64(at)
-			cfa, ok := pltCFA(s.code, at)
+		for off, nop := range instructions(t, s.code) {
+			pc := s.addr + uint64(off)
+			cfa, ok := pltCFA(s.code, off)
 			if assert.Equal(t, !nop, ok, "%#x", pc); ok {
 				seen++
 				cause, pcs := walk(pc, cfa)
@@ -132,17 +132,17 @@ func TestPLTWithoutRows(t *testing.T) {
 // instructions yields the offset of each instruction, and whether it is a nop.
 func instructions(t *testing.T, code []byte) iter.Seq2[int, bool] {
 	return func(yield func(int, bool) bool) {
-		for at := 0; at < len(code); {
+		for off := 0; off < len(code); {
 			length, nop := 4, false // endbr64, which x86asm does not know
-			if !bytes.HasPrefix(code[at:], []byte{0xf3, 0x0f, 0x1e, 0xfa}) {
-				insn, err := x86asm.Decode(code[at:], 64)
+			if !bytes.HasPrefix(code[off:], []byte{0xf3, 0x0f, 0x1e, 0xfa}) {
+				insn, err := x86asm.Decode(code[off:], 64)
 				require.NoError(t, err)
 				length, nop = insn.Len, insn.Op == x86asm.NOP || insn.Op == x86asm.XCHG
 			}
-			if !yield(at, nop) {
+			if !yield(off, nop) {
 				return
 			}
-			at += length
+			off += length
 		}
 	}
 }
@@ -173,9 +173,9 @@ func TestPLTofMold(t *testing.T) {
 		0xff, 0x25, 1, 0, 0, 0, // jmp *1(%rip)
 		0xe9, 0, 0, 0, 0, // not of a PLT: jmp without push
 	}
-	for at, want := range map[int]uint64{0: 8, 4: 8, 6: 16, 12: 24, 18: 0, 32: 8, 36: 8, 42: 8, 48: 0, len(code): 0} {
-		cfa, ok := pltCFA(code, at)
-		assert.Equal(t, want, cfa, "%d", at)
-		assert.Equal(t, want != 0, ok, "%d", at)
+	for off, want := range map[int]uint64{0: 8, 4: 8, 6: 16, 12: 24, 18: 0, 32: 8, 36: 8, 42: 8, 48: 0, len(code): 0} {
+		cfa, ok := pltCFA(code, off)
+		assert.Equal(t, want, cfa, "%d", off)
+		assert.Equal(t, want != 0, ok, "%d", off)
 	}
 }

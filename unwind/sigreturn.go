@@ -35,8 +35,8 @@ func (o *Object) stepSigreturn(offset uint64, regs *abi.Regs, mem *ehelf.Memory)
 		return false, false
 	}
 	var stack []byte // from rsp on
-	if at := regs.Reg[abi.RSP] - mem.Lo; at <= uint64(len(mem.Bytes)) {
-		stack = mem.Bytes[at:]
+	if off := regs.Reg[abi.RSP] - mem.Lo; off <= uint64(len(mem.Bytes)) {
+		stack = mem.Bytes[off:]
 	}
 	// Most stacks show without a look at the file that this is no such code.
 	if len(stack) >= ucLink+word && (binary.LittleEndian.Uint64(stack[ucFlags:]) > maxFlags ||
@@ -69,10 +69,10 @@ func (o *Object) isSigreturn(offset uint64) bool {
 const syscallSize = len("\x0f\x05")
 
 // sigreturnAt reports whether the instruction at an offset of code is the first or the last of one of abi.Sigreturn.
-func sigreturnAt(code []byte, at int) bool {
+func sigreturnAt(code []byte, off int) bool {
 	for _, insns := range abi.Sigreturn {
 		for _, back := range []int{0, len(insns) - syscallSize} {
-			if at >= back && at <= len(code) && bytes.HasPrefix(code[at-back:], []byte(insns)) {
+			if off >= back && off <= len(code) && bytes.HasPrefix(code[off-back:], []byte(insns)) {
 				return true
 			}
 		}

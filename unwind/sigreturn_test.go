@@ -94,8 +94,8 @@ func TestSignals(t *testing.T) {
 			assert.Zero(t, walker.Guessed)
 
 			// A copy of the stack that ends in the signal's frame.
-			at := interruptedAt(t, mem, &interrupted)
-			for _, size := range []int{at - 1, at - 17*8, at - 17*8 - 39, at - 17*8 - 40} {
+			off := interruptedAt(t, mem, &interrupted)
+			for _, size := range []int{off - 1, off - 17*8, off - 17*8 - 39, off - 17*8 - 40} {
 				n, cause, _ = walker.Walk(ps.Space(1).Maps(), now.regs(),
 					&ehelf.Memory{Lo: mem.Lo, Bytes: mem.Bytes[:size]}, pcs[:])
 				assert.Equal(t, 2, n)
@@ -110,9 +110,9 @@ func TestSignals(t *testing.T) {
 func interruptedAt(t *testing.T, mem *ehelf.Memory, g *gregset) int {
 	want, err := binary.Append(nil, binary.LittleEndian, g[:17])
 	require.NoError(t, err)
-	at := bytes.Index(mem.Bytes, want)
-	require.Positive(t, at)
-	return at + len(want)
+	off := bytes.Index(mem.Bytes, want)
+	require.Positive(t, off)
+	return off + len(want)
 }
 
 // mapAll maps what lines of /proc/PID/maps say, and returns the load bias of the program.
@@ -206,9 +206,9 @@ func TestSignalOfGo(t *testing.T) {
 func TestSigreturnAt(t *testing.T) {
 	code := []byte("\x90" + abi.Sigreturn[0] + "\x90" + abi.Sigreturn[1] + "\xb8\x0e\x00\x00\x00\x0f\x05" + "\x0f\x05")
 	var found []int
-	for at := range len(code) + 2 {
-		if sigreturnAt(code, at) {
-			found = append(found, at)
+	for off := range len(code) + 2 {
+		if sigreturnAt(code, off) {
+			found = append(found, off)
 		}
 	}
 	assert.Equal(t, []int{1, 8, 11, 16}, found)

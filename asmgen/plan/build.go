@@ -203,25 +203,25 @@ func (b *builder) segment(s *Segment) {
 		start := first + dwarfcfa.Addr(page)<<p.PageBits
 		end := start + 1<<p.PageBits
 		t.Keys, t.Targets = t.Keys[:0], t.Targets[:0]
-		at := start // the page is described up to here
+		done := start // the page is described up to here
 		// Ranges that begin before the page's end; a hole before one is block 0.
 		for next < len(ranges) && ranges[next].Start < end {
 			r := &ranges[next]
-			if r.Start > at {
-				t.extend(uint8(at), 0)
-				at = r.Start
+			if r.Start > done {
+				t.extend(uint8(done), 0)
+				done = r.Start
 			}
-			t.extend(uint8(at), r.Row+1)
+			t.extend(uint8(done), r.Row+1)
 			// The range goes on in the next page.
 			if r.End > end {
-				at = end
+				done = end
 				break
 			}
-			at = r.End
+			done = r.End
 			next++
 		}
-		if at < end {
-			t.extend(uint8(at), 0)
+		if done < end {
+			t.extend(uint8(done), 0)
 		}
 		s.Table[page] = b.tree(t, start, count)
 	}

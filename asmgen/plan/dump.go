@@ -34,16 +34,16 @@ func (t *Tree) lookup(low uint8) uint32 {
 		return t.Targets[n]
 	}
 	// The root is node 0.
-	at := Child(0)
+	child := Child(0)
 	for {
-		leaf, ok := at.Leaf()
+		leaf, ok := child.Leaf()
 		if ok {
 			return t.Targets[leaf]
 		}
-		if n := t.Nodes[at]; low < n.Key {
-			at = n.Left
+		if n := t.Nodes[child]; low < n.Key {
+			child = n.Left
 		} else {
-			at = n.Right
+			child = n.Right
 		}
 	}
 }
@@ -112,9 +112,9 @@ func (p *Plan) Describe(pc *dwarfcfa.Addr) Info {
 		start := p.Base + dwarfcfa.Addr(s.First)<<p.PageBits
 		// A segment without a table is one entry.
 		if end := start + dwarfcfa.Addr(s.Pages)<<p.PageBits; s.Table == nil && (pc == nil || *pc >= start && *pc < end) {
-			at := fmt.Sprintf("%#x", uint64(start))
-			info.Pages = append(info.Pages, PageInfo{Page: at, Until: fmt.Sprintf("%#x", uint64(end)),
-				Ranges: []LeafInfo{{Start: at, Block: s.Block}}})
+			text := fmt.Sprintf("%#x", uint64(start))
+			info.Pages = append(info.Pages, PageInfo{Page: text, Until: fmt.Sprintf("%#x", uint64(end)),
+				Ranges: []LeafInfo{{Start: text, Block: s.Block}}})
 		}
 		// A page of a table: start moves with it.
 		for _, tree := range s.Table {
@@ -146,12 +146,12 @@ func (p *Plan) page(start dwarfcfa.Addr, tree uint32) PageInfo {
 		down(0, 0)
 	}
 	for i, target := range t.Targets {
-		at := start
+		addr := start
 		// Keys are low bytes of addresses in the page; the first range begins with the page.
 		if i > 0 {
-			at = at&^(PageSize-1) + dwarfcfa.Addr(t.Keys[i-1])
+			addr = addr&^(PageSize-1) + dwarfcfa.Addr(t.Keys[i-1])
 		}
-		out.Ranges = append(out.Ranges, LeafInfo{fmt.Sprintf("%#x", uint64(at)), target, depths[i]})
+		out.Ranges = append(out.Ranges, LeafInfo{fmt.Sprintf("%#x", uint64(addr)), target, depths[i]})
 	}
 	return out
 }

@@ -62,21 +62,21 @@ func randomTable(rng *rand.Rand) *dwarfcfa.Table {
 	for i := range 20 {
 		t.Rows = append(t.Rows, rowtest.Row(abi.RSP, 8*int64(i+1)))
 	}
-	at := dwarfcfa.Addr(rng.Uint64N(5000))
+	addr := dwarfcfa.Addr(rng.Uint64N(5000))
 	last := uint32(99)
 	for range rng.IntN(400) {
 		if rng.IntN(5) == 0 {
-			at += dwarfcfa.Addr(1 + rng.IntN(1<<rng.IntN(12)))
+			addr += dwarfcfa.Addr(1 + rng.IntN(1<<rng.IntN(12)))
 			last = 99
 		}
-		end := at + dwarfcfa.Addr(1+rng.IntN(1<<rng.IntN(10)))
+		end := addr + dwarfcfa.Addr(1+rng.IntN(1<<rng.IntN(10)))
 		if id := uint32(rng.IntN(len(t.Rows))); id != last {
-			t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: at, End: end, Row: id})
+			t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: addr, End: end, Row: id})
 			last = id
 		} else {
 			t.Ranges[len(t.Ranges)-1].End = end
 		}
-		at = end
+		addr = end
 	}
 	return t
 }
@@ -129,19 +129,19 @@ func TestSegments(t *testing.T) {
 		p, err := Build(table, Options{})
 		require.NoError(t, err)
 		most = max(most, len(p.Segments))
-		at := 0
+		off := 0
 		var pcs []dwarfcfa.Addr
 		for i := range p.Segments {
 			s := &p.Segments[i]
-			require.Equal(t, at, s.First)
+			require.Equal(t, off, s.First)
 			require.Positive(t, s.Pages)
 			if s.Table != nil {
 				require.Len(t, s.Table, s.Pages)
 			}
-			at += s.Pages
+			off += s.Pages
 			pcs = append(pcs, p.Base+dwarfcfa.Addr(s.First)*PageSize)
 		}
-		assert.Equal(t, int((p.High-p.Base+PageSize-1)/PageSize), at)
+		assert.Equal(t, int((p.High-p.Base+PageSize-1)/PageSize), off)
 		for _, r := range table.Ranges {
 			pcs = append(pcs, r.Start, r.End, r.Start&^(PageSize-1), r.End|(PageSize-1))
 		}

@@ -92,7 +92,7 @@ func segments(p *Plan) []Segment {
 // runs returns the runs of at least leastRun pages that lead to one block.
 func runs(p *Plan, n int) []Segment {
 	var out []Segment
-	page := func(at dwarfcfa.Addr) int { return int(uint64(at-p.Base) >> p.PageBits) }
+	page := func(addr dwarfcfa.Addr) int { return int(uint64(addr-p.Base) >> p.PageBits) }
 	add := func(from, to dwarfcfa.Addr, block uint32) {
 		first, end := page(from+1<<p.PageBits-1), page(to)
 		if to == p.High {
@@ -102,14 +102,14 @@ func runs(p *Plan, n int) []Segment {
 			out = append(out, Segment{First: first, Pages: end - first, Block: block})
 		}
 	}
-	at := p.Base
+	addr := p.Base
 	for i := range p.Table.Ranges {
 		r := &p.Table.Ranges[i]
-		if r.Start > at {
-			add(at, r.Start, 0)
+		if r.Start > addr {
+			add(addr, r.Start, 0)
 		}
 		add(r.Start, r.End, r.Row+1)
-		at = r.End
+		addr = r.End
 	}
 	return out
 }
@@ -118,10 +118,10 @@ func runs(p *Plan, n int) []Segment {
 // them.
 func cut(runs []Segment, n, least int) []Segment {
 	var out []Segment
-	at := 0
+	first := 0
 	between := func(until int) {
-		if until > at {
-			out = append(out, Segment{First: at, Pages: until - at, Table: make([]uint32, 0)})
+		if until > first {
+			out = append(out, Segment{First: first, Pages: until - first, Table: make([]uint32, 0)})
 		}
 	}
 	for _, r := range runs {
@@ -130,7 +130,7 @@ func cut(runs []Segment, n, least int) []Segment {
 		}
 		between(r.First)
 		out = append(out, r)
-		at = r.First + r.Pages
+		first = r.First + r.Pages
 	}
 	between(n)
 	return out

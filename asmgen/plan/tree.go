@@ -48,7 +48,7 @@ func (b *treeBuilder) nodes(keys []uint8, weights []uint32) []Node {
 	for span := 1; span < w; span++ {
 		for i := 0; i+span < w; i++ {
 			j := i + span
-			best, at := uint32(math.MaxUint32), i
+			best, split := uint32(math.MaxUint32), i
 			first, last := i, j-1
 			if span >= bestLeaves {
 				a, b := int(root[i*w+j-1]), int(root[(i+1)*w+j])
@@ -60,11 +60,11 @@ func (b *treeBuilder) nodes(keys []uint8, weights []uint32) []Node {
 					c += takenCost * min(weight(i, k), weight(k+1, j))
 				}
 				if c < best {
-					best, at = c, k
+					best, split = c, k
 				}
 			}
 			cost[i*w+j] = best + compareCost*weight(i, j)
-			root[i*w+j] = uint16(at)
+			root[i*w+j] = uint16(split)
 		}
 	}
 	b.out = b.out[:0]
@@ -78,10 +78,10 @@ func (b *treeBuilder) emit(keys []uint8, root []uint16, weight func(i, j int) ui
 		return ^Child(i)
 	}
 	k := int(root[i*(len(keys)+1)+j])
-	at := len(b.out)
+	first := len(b.out)
 	b.out = append(b.out, Node{Key: keys[k], LeftNext: weight(i, k) > weight(k+1, j)})
 	left := b.emit(keys, root, weight, i, k)
 	right := b.emit(keys, root, weight, k+1, j)
-	b.out[at].Left, b.out[at].Right = left, right
-	return Child(at)
+	b.out[first].Left, b.out[first].Right = left, right
+	return Child(first)
 }

@@ -110,12 +110,12 @@ func attachSFrame(file io.Reader, object *dwarfcfa.Object, table *dwarfcfa.Table
 	if err != nil {
 		return nil, r, err
 	}
-	at := again.Progs[len(again.Progs)-1]
-	data := make([]byte, at.Filesz)
-	if _, err := at.ReadAt(data, 0); err != nil {
+	seg := again.Progs[len(again.Progs)-1]
+	data := make([]byte, seg.Filesz)
+	if _, err := seg.ReadAt(data, 0); err != nil {
 		return nil, r, err
 	}
-	s, err := sframe.Parse(at.Vaddr, data)
+	s, err := sframe.Parse(seg.Vaddr, data)
 	if err == nil {
 		err = convert.VerifySFrame(table, s)
 	}

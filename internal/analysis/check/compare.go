@@ -176,8 +176,8 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 		}
 		w := evaluate(e, s, pc, true)
 		// At what a register that calls keep held at the entry, or at a distance from it.
-		if at := registerPlus(c.rows.interp, rule.Expr); at != nil && rule.Kind == dwarfcfa.RuleExpression &&
-			codeflow.CalleeSaved>>hardware[at.Reg]&1 != 0 && s.Regs[hardware[at.Reg]].Kind == codeflow.Entry &&
+		if plus := registerPlus(c.rows.interp, rule.Expr); plus != nil && rule.Kind == dwarfcfa.RuleExpression &&
+			codeflow.CalleeSaved>>hardware[plus.Reg]&1 != 0 && s.Regs[hardware[plus.Reg]].Kind == codeflow.Entry &&
 			s.Saved(h).Kind != codeflow.Lost {
 			return wrong{kind: KindSaved, reg: h, actual: whereText(s, h),
 				claimed: "in the caller's frame, where this function saves nothing"}, true

@@ -57,8 +57,8 @@ func evaluate(e dwarfcfa.Expr, s *codeflow.State, pc uint64, pushed bool) word {
 		st = append(st, cfaPlus(0))
 	}
 	var w word
-	for at := 0; at < len(e.Ops); at++ {
-		op := &e.Ops[at]
+	for i := 0; i < len(e.Ops); i++ {
+		op := &e.Ops[i]
 		switch op.Code {
 		case dwarfcfa.OpBranch:
 			w, st = st.pop()
@@ -66,10 +66,10 @@ func evaluate(e dwarfcfa.Expr, s *codeflow.State, pc uint64, pushed bool) word {
 				return word{} // where it goes on depends on what is not known
 			}
 			if w.num != 0 {
-				at = op.Jump - 1
+				i = op.Jump - 1
 			}
 		case dwarfcfa.OpSkip:
-			at = op.Jump - 1
+			i = op.Jump - 1
 		default:
 			st = st.execute(op, s, pc)
 		}

@@ -31,10 +31,10 @@ func FuzzCheck(f *testing.F) {
 		{0x600, "\xff\xff\xff\xff"}} {
 		f.Add(seed.offset, []byte(seed.bytes), uint32(0), []byte{})
 	}
-	f.Fuzz(func(t *testing.T, at uint32, patch []byte, at2 uint32, patch2 []byte) {
+	f.Fuzz(func(t *testing.T, off uint32, patch []byte, off2 uint32, patch2 []byte) {
 		data := bytes.Clone(whole)
-		copy(data[int(at)%len(data):], patch)
-		copy(data[int(at2)%len(data):], patch2)
+		copy(data[int(off)%len(data):], patch)
+		copy(data[int(off2)%len(data):], patch2)
 		s, err := check.Open("fuzzed", bytes.NewReader(data), int64(len(data)))
 		if err != nil {
 			require.Nil(t, s)

@@ -68,13 +68,13 @@ func TestMatrix(t *testing.T) {
 		if table[c.kind] == nil {
 			table[c.kind] = &row{}
 		}
-		at := table[c.kind]
+		tally := table[c.kind]
 		functions++
 		for form, fs := range c.found(t, c.right) {
 			if assert.Empty(t, fs, "%s, right, %s", c.name, form) {
-				at.quiet++
+				tally.quiet++
 			} else {
-				at.alarms++
+				tally.alarms++
 			}
 		}
 		if c.kind == "" {
@@ -87,9 +87,9 @@ func TestMatrix(t *testing.T) {
 				ok = ok || f.Kind == c.kind && f.Severity == c.severity
 			}
 			if assert.True(t, ok, "%s, wrong, %s: %v", c.name, form, fs) {
-				at.found++
+				tally.found++
 			} else {
-				at.missed++
+				tally.missed++
 			}
 		}
 	}

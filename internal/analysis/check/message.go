@@ -7,14 +7,14 @@ import (
 
 // Place names an instruction: function plus offset, address, and the line of the source.
 func (f *Finding) Place() string {
-	at := fmt.Sprintf("%#x", f.PC)
+	text := fmt.Sprintf("%#x", f.PC)
 	if f.Line > 0 {
-		at += fmt.Sprintf(", %s:%d", f.Source, f.Line)
+		text += fmt.Sprintf(", %s:%d", f.Source, f.Line)
 	}
 	if f.Function == "" {
-		return at
+		return text
 	}
-	return fmt.Sprintf("%s+%#x (%s)", f.Function, f.PC-f.Symbol, at)
+	return fmt.Sprintf("%s+%#x (%s)", f.Function, f.PC-f.Symbol, text)
 }
 
 // Message says what is wrong, in one line.

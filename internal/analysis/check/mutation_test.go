@@ -77,9 +77,9 @@ type answer struct {
 }
 
 // look checks function i with rows, or with its own if they are nil.
-func (m *mutator) look(i int, changed []dwarfcfa.RawRow) (findings []Finding, at map[uint64]answer) {
+func (m *mutator) look(i int, changed []dwarfcfa.RawRow) (findings []Finding, answers map[uint64]answer) {
 	r := &rows{s: m.s, interp: m.rows.interp, i: -1, instead: changed, insteadOf: i}
-	at = map[uint64]answer{}
+	answers = map[uint64]answer{}
 	m.p.Again(i, r, func(res *codeflow.Result) {
 		c := &function{s: m.s, rows: r, r: res, i: i}
 		c.compare()
@@ -94,7 +94,7 @@ func (m *mutator) look(i int, changed []dwarfcfa.RawRow) (findings []Finding, at
 			if basis == codeflow.Guessed {
 				why = ReasonGuess
 			}
-			at[pc] = answer{meaning(row.Row), basis, why, len(ws) == 0 && why == "", *s, in.Writes}
+			answers[pc] = answer{meaning(row.Row), basis, why, len(ws) == 0 && why == "", *s, in.Writes}
 		})
 		// the rest, in the order of the bytes
 		fn := res.Func()
@@ -110,12 +110,12 @@ func (m *mutator) look(i int, changed []dwarfcfa.RawRow) (findings []Finding, at
 				continue
 			}
 			if row := r.at(pc); row != nil && !codeflow.IsPadding(&in) {
-				at[pc] = answer{row: meaning(row.Row), why: ReasonUnreached, writes: in.Writes}
+				answers[pc] = answer{row: meaning(row.Row), why: ReasonUnreached, writes: in.Writes}
 			}
 			pc += uint64(in.Len)
 		}
 	})
-	return findings, at
+	return findings, answers
 }
 
 // meaning makes rows that answer alike equal: a column without a rule is unchanged.
@@ -339,15 +339,15 @@ func mutate(t *testing.T, path string, n int, seed uint64) *tally {
 			out.severity[sev]++
 		case counts(outcome):
 			m.rows.load(i)
-			at := m.s.Functions[i].Lo
+			addr := m.s.Functions[i].Lo
 			for k := range changed {
 				if k >= len(m.rows.rows) || changed[k] != m.rows.rows[k] {
-					at = uint64(changed[k].Start)
+					addr = uint64(changed[k].Start)
 					break
 				}
 			}
 			out.missed = append(out.missed, fmt.Sprintf("%v of function %#x near %#x: %s", what, m.s.Functions[i].Lo,
-				at, outcome))
+				addr, outcome))
 		}
 	}
 	return out

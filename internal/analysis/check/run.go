@@ -447,8 +447,8 @@ func (c *function) neighbourFits(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, 
 		return false
 	}
 	// A right neighbour means that the border was put an instruction too early or too late.
-	fits := func(at uint64) bool {
-		n := c.rows.at(at)
+	fits := func(addr uint64) bool {
+		n := c.rows.at(addr)
 		if n == nil || n == row {
 			return false
 		}
@@ -474,14 +474,14 @@ func (c *function) gaps() (n int, odd bool) {
 		code = code[:fn.Hi-fn.Lo]
 	}
 	var in x86.Inst
-	for at := 0; at < len(code); {
-		pc := fn.Lo + uint64(at)
+	for off := 0; off < len(code); {
+		pc := fn.Lo + uint64(off)
 		if q := c.r.Inst(pc); q != nil {
-			at += int(q.Len)
+			off += int(q.Len)
 			continue
 		}
-		if x86.Decode(code[at:], &in) != nil {
-			at++
+		if x86.Decode(code[off:], &in) != nil {
+			off++
 			n++
 			odd = true
 			continue
@@ -489,7 +489,7 @@ func (c *function) gaps() (n int, odd bool) {
 		if !codeflow.IsPadding(&in) {
 			n++
 		}
-		at += int(in.Len)
+		off += int(in.Len)
 	}
 	return n, odd
 }
@@ -502,10 +502,10 @@ func (c *function) borders() {
 		if pc <= fn.Lo || pc >= fn.Hi {
 			continue
 		}
-		if at, ok := c.r.Within(pc); ok {
+		if addr, ok := c.r.Within(pc); ok {
 			c.rep.findings = append(c.rep.findings, Finding{Kind: KindBorder, Severity: SeverityNote, Class: ClassTable,
 				Start: fn.Lo, PC: pc, End: pc, Count: 1,
-				Actual: "inside the instruction at " + hex(at), Claimed: "a row begins"})
+				Actual: "inside the instruction at " + hex(addr), Claimed: "a row begins"})
 		}
 	}
 }

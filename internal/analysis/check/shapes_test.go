@@ -232,19 +232,19 @@ func TestDirectives(t *testing.T) {
 		"moved": {"mov %rbx,%rdx", "xor %ebx,%ebx", "nop", "mov %rdx,%rbx", "ret"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			at := func(lines []string) []check.Finding {
+			findings := func(lines []string) []check.Finding {
 				return errorsIn(run(t,
 					assemble(t, "f.s", ".text\n.globl f\n.type f,@function\nf: .cfi_startproc\n"+strings.Join(lines,
 						"\n")+"\n.cfi_endproc\n.size f,.-f\n")))
 			}
-			before := at(lines)
+			before := findings(lines)
 			require.NotEmpty(t, before)
 			f := before[0]
 			require.NotEmpty(t, f.Directive)
 			// the instruction at the finding's offset is the one before which the directive is right
 			for k := range lines {
 				mended := slices.Insert(slices.Clone(lines), k, f.Directive)
-				if after := at(mended); len(after) == 0 || after[0].PC > f.PC {
+				if after := findings(mended); len(after) == 0 || after[0].PC > f.PC {
 					return
 				}
 			}

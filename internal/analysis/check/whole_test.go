@@ -87,9 +87,9 @@ func newThrown(t *testing.T, linker string) *thrown {
 func (p *thrown) pair(b []byte, n int) []byte { return p.pairAt(b, p.starts[n]) }
 
 func (p *thrown) pairAt(b []byte, start uint64) []byte {
-	for at := p.hdr + 12; ; at += 8 {
-		if p.addr+uint64(int32(binary.LittleEndian.Uint32(b[at:]))) == start {
-			return b[at : at+8]
+	for off := p.hdr + 12; ; off += 8 {
+		if p.addr+uint64(int32(binary.LittleEndian.Uint32(b[off:]))) == start {
+			return b[off : off+8]
 		}
 	}
 }

@@ -127,10 +127,10 @@ func (d *Described) arrange() {
 			inner = nil
 		}
 		fns, fdes = append(fns, f), append(fdes, d.FDEs[i])
-		for _, at := range inner {
-			if d.Image.Exported(at) { // a local symbol may name what is jumped to
-				fns[len(fns)-1].Hi = at
-				f.Lo, f.Entry = at, true
+		for _, start := range inner {
+			if d.Image.Exported(start) { // a local symbol may name what is jumped to
+				fns[len(fns)-1].Hi = start
+				f.Lo, f.Entry = start, true
 				fns, fdes = append(fns, f), append(fdes, d.FDEs[i])
 			}
 		}
@@ -140,6 +140,6 @@ func (d *Described) arrange() {
 
 // finds reports whether the table of .eh_frame_hdr names the FDE for its start.
 func (d *Described) finds(f *dwarfcfa.FDE) bool {
-	at, ok := f.Section().Named(f.Start)
-	return ok && at == f.Offset
+	offset, ok := f.Section().Named(f.Start)
+	return ok && offset == f.Offset
 }

@@ -134,8 +134,8 @@ func (l *listing) run(pc uint64) {
 		// The last tables whose addresses a register got: an indirect jump through it may use one.
 		case classLea:
 			if r := in.Args[0].Reg; in.Mem.Base == x86.RIP && r < 16 {
-				at, _ := in.MemAddr(pc)
-				if t := (tableAddr{at, p.i}); !slices.Contains(l.switches.leas[r], t) {
+				addr, _ := in.MemAddr(pc)
+				if t := (tableAddr{addr, p.i}); !slices.Contains(l.switches.leas[r], t) {
 					l.switches.leas[r] = append(l.switches.leas[r], t)
 				}
 			}

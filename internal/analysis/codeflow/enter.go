@@ -288,8 +288,8 @@ func (f *flow) prologue(pos uint64, s *State) bool {
 	var in x86.Inst
 	var pushed uint16
 	size, code := int32(0), f.p.img.Code(pos)
-	at := 0
-	for ; at < len(code) && x86.Decode(code[at:], &in) == nil; at += int(in.Len) {
+	off := 0
+	for ; off < len(code) && x86.Decode(code[off:], &in) == nil; off += int(in.Len) {
 		a, b := &in.Args[0], &in.Args[1]
 		if in.Op == x86.OpPUSH && gpr64(a) && CalleeSaved>>a.Reg&1 != 0 {
 			pushed |= 1 << a.Reg
@@ -301,7 +301,7 @@ func (f *flow) prologue(pos uint64, s *State) bool {
 		}
 	}
 	r := s.Regs[rsp]
-	after, ok := f.rows.Begin(pos + uint64(at))
+	after, ok := f.rows.Begin(pos + uint64(off))
 	if in.Op == x86.OpPUSH || bits.OnesCount16(pushed) < 2 || !ok || r.Kind != Base || after.Regs[rsp] != r ||
 		r.Off+size > -8 {
 		return false
@@ -322,8 +322,8 @@ func (l *listing) returnsSoon(pos uint64) bool {
 	const soon = 96
 	code := l.p.img.Code(pos)
 	var in x86.Outline
-	for at, n := 0, 0; n < soon && at < len(code); n++ {
-		if x86.Skim(code[at:], &in) != nil {
+	for off, n := 0, 0; n < soon && off < len(code); n++ {
+		if x86.Skim(code[off:], &in) != nil {
 			return false
 		}
 		switch in.Op {
@@ -332,11 +332,11 @@ func (l *listing) returnsSoon(pos uint64) bool {
 		case x86.OpCALL, x86.OpSYSCALL:
 			return false
 		case x86.OpJMP:
-			if !in.Rel || in.Target(pos+uint64(at)) < pos {
+			if !in.Rel || in.Target(pos+uint64(off)) < pos {
 				return false
 			}
 		}
-		at += int(in.Len)
+		off += int(in.Len)
 	}
 	return false
 }
@@ -447,8 +447,8 @@ func (f *flow) stateAt(pc uint64) (out State, ok bool) {
 		return out, false
 	}
 	s := f.joins.states[f.code.lead[o]-1]
-	f.block(f.code.pc(o), &s, FromEntry, observe, func(at uint64, _ *x86.Inst, s *State, _ Basis) {
-		if at == pc {
+	f.block(f.code.pc(o), &s, FromEntry, observe, func(addr uint64, _ *x86.Inst, s *State, _ Basis) {
+		if addr == pc {
 			out, ok = *s, true
 		}
 	})

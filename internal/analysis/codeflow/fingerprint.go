@@ -16,13 +16,13 @@ func (img *Image) Fingerprint(lo, hi uint64) uint64 {
 	h := fnv.New64a()
 	var in x86.Inst
 	var text [16]byte
-	for at := 0; at < len(code); {
-		if x86.Decode(code[at:], &in) != nil {
-			h.Write(code[at : at+1])
-			at++
+	for off := 0; off < len(code); {
+		if x86.Decode(code[off:], &in) != nil {
+			h.Write(code[off : off+1])
+			off++
 			continue
 		}
-		b := text[:copy(text[:in.Len], code[at:])]
+		b := text[:copy(text[:in.Len], code[off:])]
 		imm := len(b) - int(in.ImmLen)
 		disp := imm - int(in.DispLen)
 		if in.Mem.Base == x86.RIP || in.DispLen == 4 && img.at(uint64(in.Mem.Disp), 1) != nil {
@@ -32,7 +32,7 @@ func (img *Image) Fingerprint(lo, hi uint64) uint64 {
 			clear(b[imm:])
 		}
 		h.Write(b)
-		at += int(in.Len)
+		off += int(in.Len)
 	}
 	return h.Sum64()
 }

@@ -43,17 +43,17 @@ func (img *Image) returns(addr uint64) uint64 {
 		in.Args[0].Kind != x86.KGPR || in.Args[0].Reg != uint8(x86.RAX) {
 		return 0
 	}
-	at, isMem := in.MemAddr(addr)
+	mem, isMem := in.MemAddr(addr)
 	switch {
 	case in.Op == x86.OpMOV && in.Args[1].Kind == x86.KImm:
 		return uint64(in.Imm)
 	case in.Op == x86.OpLEA && isMem:
-		return at
+		return mem
 	case in.Op == x86.OpMOV && isMem && in.MemSize == 4:
-		v, _ := img.half(at)
+		v, _ := img.half(mem)
 		return uint64(uint32(v))
 	case in.Op == x86.OpMOV && isMem && in.MemSize == 8:
-		v, _ := img.word(at)
+		v, _ := img.word(mem)
 		return v
 	}
 	return 0

@@ -160,15 +160,15 @@ func readAll(r io.ReaderAt, off, n uint64) ([]byte, error) {
 	var out []byte
 	for n > 0 {
 		k := min(n, piece)
-		at := len(out)
+		first := len(out)
 		if out == nil {
 			out = make([]byte, 0, min(n, 1<<30))
 		}
-		out = slices.Grow(out, int(k))[:at+int(k)]
-		got, err := r.ReadAt(out[at:], int64(off)+int64(at))
+		out = slices.Grow(out, int(k))[:first+int(k)]
+		got, err := r.ReadAt(out[first:], int64(off)+int64(first))
 		if got < int(k) {
 			if err == io.EOF {
-				return out[:at+got], nil
+				return out[:first+got], nil
 			}
 			return nil, err
 		}

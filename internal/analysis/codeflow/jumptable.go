@@ -252,13 +252,13 @@ func (l *listing) look(pc uint64, q *x86.Inst, t *tableForm) {
 		if q.Mem.Base != x86.RIP {
 			break
 		}
-		at, _ := q.MemAddr(pc)
+		addr, _ := q.MemAddr(pc)
 		r := reg(a)
 		if t.base >= 0 && r == t.base && t.addr == 0 {
-			t.addr = at
+			t.addr = addr
 		}
 		if t.plus == 0 && !t.abs && (r == t.plusReg || t.base < 0 && t.add1 >= 0 && (r == t.add1 || r == t.add2)) {
-			t.plus = at
+			t.plus = addr
 		}
 	case x86.OpMOVSXD:
 		if b.Kind == x86.KMem && q.Mem.Index != x86.None && q.Mem.Scale == 4 && t.base < 0 && q.Mem.Base <= x86.R15 &&
@@ -298,23 +298,23 @@ func (l *listing) readTable(t *tableForm) []uint64 {
 		size = 8
 	}
 	for k := uint64(0); k < uint64(limit); k++ {
-		at := t.addr + k*size
+		addr := t.addr + k*size
 		var to uint64
 		if t.abs {
-			v, ok := l.p.img.word(at)
+			v, ok := l.p.img.word(addr)
 			if !ok {
 				break
 			}
 			to = v
 		} else {
-			v, ok := l.p.img.half(at)
+			v, ok := l.p.img.half(addr)
 			if !ok {
 				break
 			}
 			to = t.plus + uint64(int64(v))
 		}
 		// A bound may be the one for what the index is made from.
-		if k > 0 && l.p.lea.has(at) && (t.bound < 0 || !t.abs && l.p.boundary.has(at+to-t.plus)) {
+		if k > 0 && l.p.lea.has(addr) && (t.bound < 0 || !t.abs && l.p.boundary.has(addr+to-t.plus)) {
 			break
 		}
 		if l.inside(to) {

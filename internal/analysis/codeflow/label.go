@@ -82,15 +82,15 @@ func (p *Program) comesBack(pc uint64, depth int) bool {
 	if depth >= labelDepth {
 		return false
 	}
-	at := callee{pc, depth}
-	if back, ok := p.returns.Load(at); ok {
+	key := callee{pc, depth}
+	if back, ok := p.returns.Load(key); ok {
 		return back.(bool)
 	}
 	w := walk{cpu: machine{code: &listing{p: p, parts: []part{{fn: &Function{}}}}}, depth: depth + 1, ret: -1}
 	w.run(pc)
 	w.again(pc)
 	back := w.shown() && w.frame == 0 && !w.open
-	p.returns.Store(at, back)
+	p.returns.Store(key, back)
 	return back
 }
 
@@ -143,46 +143,46 @@ func (w *walk) run(pc uint64) {
 	}
 	w.to(pc, &s, true)
 	for len(w.todo) > 0 && !w.failed {
-		at := w.todo[len(w.todo)-1]
+		next := w.todo[len(w.todo)-1]
 		w.todo = w.todo[:len(w.todo)-1]
-		w.code[at].todo = false
+		w.code[next].todo = false
 		if w.steps++; w.steps > labelSteps {
 			w.failed = true
 			return
 		}
-		w.step(at, w.code[at])
+		w.step(next, w.code[next])
 	}
 }
 
 // to merges a state into the one before the instruction at pc.
 func (w *walk) to(pc uint64, s *State, sure bool) {
-	at := w.code[pc]
+	st := w.code[pc]
 	switch {
-	case at == nil:
-		at = &step{s: *s, proven: sure}
-		if len(w.code) >= labelCode || w.cpu.code.p.img.Foreign(pc) || x86.Decode(w.cpu.code.p.img.Code(pc), &at.in) != nil {
+	case st == nil:
+		st = &step{s: *s, proven: sure}
+		if len(w.code) >= labelCode || w.cpu.code.p.img.Foreign(pc) || x86.Decode(w.cpu.code.p.img.Code(pc), &st.in) != nil {
 			w.failed = true
 			return
 		}
-		w.code[pc] = at
-	case at.s.Regs[rsp] != s.Regs[rsp]:
+		w.code[pc] = st
+	case st.s.Regs[rsp] != s.Regs[rsp]:
 		w.failed = true
 		return
 	default:
-		if changed := at.s.meet(s); !changed && (at.proven || !sure) {
+		if changed := st.s.meet(s); !changed && (st.proven || !sure) {
 			return
 		}
-		at.proven = at.proven || sure
+		st.proven = st.proven || sure
 	}
-	if !at.todo {
-		at.todo = true
+	if !st.todo {
+		st.todo = true
 		w.todo = append(w.todo, pc)
 	}
 }
 
 // step interprets the instruction at pc.
-func (w *walk) step(pc uint64, at *step) {
-	in, s, sure := &at.in, at.s, at.proven
+func (w *walk) step(pc uint64, st *step) {
+	in, s, sure := &st.in, st.s, st.proven
 	w.meets(pc, &s)
 	next := pc + uint64(in.Len)
 	switch in.Op {

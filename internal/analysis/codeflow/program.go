@@ -154,11 +154,11 @@ func (p *Program) each(list []int, do func(f *flow, i int)) {
 		f := p.flows[w]
 		wg.Go(func() {
 			for {
-				at := int(next.Add(step)) - step
-				if at >= n {
+				first := int(next.Add(step)) - step
+				if first >= n {
 					return
 				}
-				for k := at; k < min(at+step, n); k++ {
+				for k := first; k < min(first+step, n); k++ {
 					i := k
 					if list != nil {
 						i = list[k]
@@ -166,7 +166,7 @@ func (p *Program) each(list []int, do func(f *flow, i int)) {
 					do(f, i)
 				}
 				if p.opt.Progress != nil {
-					p.opt.Progress(min(step, n-at))
+					p.opt.Progress(min(step, n-first))
 				}
 			}
 		})
@@ -186,20 +186,20 @@ func (f *flow) sweep(fn *Function) (sm summary) {
 	last := x86.OpUnknown
 	starts := batch{s: p.boundary}
 	defer starts.flush()
-	for at := 0; at < len(code); {
-		if n := x86.Zeros(code[at:]); n > 0 {
-			at, last, sm.endCall = at+n, x86.OpADD, 0
+	for off := 0; off < len(code); {
+		if n := x86.Zeros(code[off:]); n > 0 {
+			off, last, sm.endCall = off+n, x86.OpADD, 0
 			continue
 		}
-		pc := fn.Lo + uint64(at)
-		if x86.Skim(code[at:], &in) != nil {
+		pc := fn.Lo + uint64(off)
+		if x86.Skim(code[off:], &in) != nil {
 			sm.ret = true
-			at++
+			off++
 			last = x86.OpUnknown
 			continue
 		}
 		starts.set(pc)
-		at += int(in.Len)
+		off += int(in.Len)
 		if in.Op != x86.OpNOP || last != x86.OpCALL {
 			last = in.Op
 		}
@@ -363,17 +363,17 @@ func (p *Program) keeps(pc uint64, reg x86.Reg) bool {
 	code := p.img.Code(pc)
 	var in x86.Inst
 	var far uint64
-	for at, n := pc, 0; n < mostKept && at-pc < uint64(len(code)); n++ {
-		if x86.Decode(code[at-pc:], &in) != nil || in.Op == x86.OpUnknown || in.Writes&reg.Mask() != 0 {
+	for addr, n := pc, 0; n < mostKept && addr-pc < uint64(len(code)); n++ {
+		if x86.Decode(code[addr-pc:], &in) != nil || in.Op == x86.OpUnknown || in.Writes&reg.Mask() != 0 {
 			return false
 		}
 		switch {
 		case in.Op == x86.OpRET:
-			return far <= at
+			return far <= addr
 		case in.Op == x86.OpCALL, in.Op == x86.OpSYSCALL, ends(in.Op):
 			return false
 		case in.Args[0].Kind == x86.KRel:
-			t := in.Target(at)
+			t := in.Target(addr)
 			if t < pc {
 				return false
 			}
@@ -381,7 +381,7 @@ func (p *Program) keeps(pc uint64, reg x86.Reg) bool {
 		case in.Op == x86.OpJMP:
 			return false
 		}
-		at += uint64(in.Len)
+		addr += uint64(in.Len)
 	}
 	return false
 }
@@ -451,12 +451,12 @@ func (b *addrSet) set(a uint64) {
 
 // or adds the addresses from lo + 64 w on for which bits are set.
 func (b *addrSet) or(w, bits uint64) {
-	at := &b.pages[w*64>>pageBits]
-	p := at.Load()
+	page := &b.pages[w*64>>pageBits]
+	p := page.Load()
 	if p == nil {
 		p = new(addrPage)
-		if !at.CompareAndSwap(nil, p) {
-			p = at.Load()
+		if !page.CompareAndSwap(nil, p) {
+			p = page.Load()
 		}
 	}
 	if x := &p[w%uint64(len(p))]; atomic.LoadUint64(x)&bits != bits {

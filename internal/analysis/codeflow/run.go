@@ -376,8 +376,8 @@ func (p *Program) merge(list []int, outs [][]delivery) map[int]bool {
 			if e == nil {
 				p.ext[d.to] = &external{s: d.s, basis: d.basis, from: i, contested: d.kind == edgeJump && d.to == lo &&
 					p.tailIn[lo] && !p.fns[fn].Shared}
-				at, _ := slices.BinarySearch(p.extOf[fn], d.to)
-				p.extOf[fn] = slices.Insert(p.extOf[fn], at, d.to)
+				pos, _ := slices.BinarySearch(p.extOf[fn], d.to)
+				p.extOf[fn] = slices.Insert(p.extOf[fn], pos, d.to)
 				dirty[g] = true
 				continue
 			}

@@ -156,12 +156,12 @@ func (t *Table) Chain(s Site) ([]int64, error) {
 	if s.Action == 0 {
 		return nil, nil
 	}
-	at := t.actions + Addr(s.Action-1)
-	if at < t.actions {
+	addr := t.actions + Addr(s.Action-1)
+	if addr < t.actions {
 		return nil, fmt.Errorf("%w: action %#x", dwarfcfa.ErrTruncated, s.Action)
 	}
 	for len(chain) < maxActions {
-		e := t.bytes.At(at, t.bytes.End())
+		e := t.bytes.At(addr, t.bytes.End())
 		filter := e.SLEB()
 		link := e.Addr()
 		next := e.SLEB()
@@ -172,7 +172,7 @@ func (t *Table) Chain(s Site) ([]int64, error) {
 		if next == 0 {
 			return chain, nil
 		}
-		at = link + Addr(next)
+		addr = link + Addr(next)
 	}
 	return nil, fmt.Errorf("%w: a chain of more than %d actions", ErrLimit, maxActions)
 }

@@ -49,18 +49,18 @@ func Members(r io.ReaderAt, size int64) iter.Seq2[Member, error] {
 			return
 		}
 		var names []byte // GNU's table of long names, a member that precedes those it names
-		for at := int64(len(archiveMagic)); at+memberHeader <= size; {
+		for off := int64(len(archiveMagic)); off+memberHeader <= size; {
 			var h [memberHeader]byte
-			_, err := r.ReadAt(h[:], at)
+			_, err := r.ReadAt(h[:], off)
 			n, notNumber := strconv.ParseInt(strings.TrimSpace(string(h[48:58])), 10, 64) // bytes 48 to 57 are the size, decimal
-			at += memberHeader
+			off += memberHeader
 			// A header ends with two fixed bytes.
-			if err != nil || notNumber != nil || string(h[58:]) != "`\n" || n < 0 || n > size-at {
-				yield(Member{}, fmt.Errorf("%w archive: member at %#x", ErrMalformed, at-memberHeader))
+			if err != nil || notNumber != nil || string(h[58:]) != "`\n" || n < 0 || n > size-off {
+				yield(Member{}, fmt.Errorf("%w archive: member at %#x", ErrMalformed, off-memberHeader))
 				return
 			}
-			m := Member{strings.TrimRight(string(h[:16]), " "), io.NewSectionReader(r, at, n)}
-			at += (n + 1) &^ 1 // members begin at even offsets
+			m := Member{strings.TrimRight(string(h[:16]), " "), io.NewSectionReader(r, off, n)}
+			off += (n + 1) &^ 1 // members begin at even offsets
 			switch {
 			case m.Name == "//" && n <= maxNames:
 				names = make([]byte, n)

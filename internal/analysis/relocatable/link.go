@@ -220,10 +220,10 @@ func (l *linker) place() {
 	}
 	// A stand-in returns at once; the bytes behind it trap.
 	const retInstruction, int3 = 0xc3, 0xcc
-	for at := l.undefined; at < l.undefined+uint64(len(l.names))*standIn; at++ {
-		l.image[at] = int3
-		if at%standIn == 0 {
-			l.image[at] = retInstruction
+	for addr := l.undefined; addr < l.undefined+uint64(len(l.names))*standIn; addr++ {
+		l.image[addr] = int3
+		if addr%standIn == 0 {
+			l.image[addr] = retInstruction
 		}
 	}
 }

@@ -123,9 +123,9 @@ func (l *linker) slotOf(sym uint32) uint64 {
 		return l.got
 	}
 	// Each symbol has its slot.
-	at := l.got + uint64(sym)*slot
+	entry := l.got + uint64(sym)*slot
 	if addr, ok := l.address(sym); ok {
-		binary.LittleEndian.PutUint64(l.image[at:], addr)
+		binary.LittleEndian.PutUint64(l.image[entry:], addr)
 	}
-	return at
+	return entry
 }

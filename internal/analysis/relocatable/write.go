@@ -16,10 +16,10 @@ func (t *stringTable) add(s string) uint32 {
 	if t.Len() == 0 {
 		t.WriteByte(0)
 	}
-	at := t.Len()
+	off := t.Len()
 	t.WriteString(s)
 	t.WriteByte(0)
-	return uint32(at)
+	return uint32(off)
 }
 
 // sectionHeaders collects the headers of sections.
@@ -47,22 +47,22 @@ func (l *linker) write() []byte {
 	// Symbols and names come behind the image.
 	var tail bytes.Buffer // what follows the image
 	tail.Write(make([]byte, -len(l.image)&7))
-	at := func() uint64 { return uint64(len(l.image) + tail.Len()) }
+	end := func() uint64 { return uint64(len(l.image) + tail.Len()) }
 	// Index of .strtab, which comes next; number of the first global symbol.
-	symtab := elf.Section64{Type: uint32(elf.SHT_SYMTAB), Off: at(), Size: uint64(len(symbols)) * 24,
+	symtab := elf.Section64{Type: uint32(elf.SHT_SYMTAB), Off: end(), Size: uint64(len(symbols)) * 24,
 		Link: uint32(len(headers.list) + 1), Info: uint32(locals), Addralign: 8, Entsize: 24}
 	put(&tail, symbols)
 	headers.add(".symtab", symtab)
-	headers.add(".strtab", elf.Section64{Type: uint32(elf.SHT_STRTAB), Off: at(), Size: uint64(symNames.Len()),
+	headers.add(".strtab", elf.Section64{Type: uint32(elf.SHT_STRTAB), Off: end(), Size: uint64(symNames.Len()),
 		Addralign: 1})
 	tail.Write(symNames.Bytes())
 	// Offsets follow from sizes: no name may be added after the size of .shstrtab is taken.
 	own := headers.names.add(".shstrtab") // before its size is taken
-	headers.list = append(headers.list, elf.Section64{Name: own, Type: uint32(elf.SHT_STRTAB), Off: at(),
+	headers.list = append(headers.list, elf.Section64{Name: own, Type: uint32(elf.SHT_STRTAB), Off: end(),
 		Size: uint64(headers.names.Len()), Addralign: 1})
 	tail.Write(headers.names.Bytes())
-	tail.Write(make([]byte, -int(at())&7))
-	shoff := at()
+	tail.Write(make([]byte, -int(end())&7))
+	shoff := end()
 	put(&tail, headers.list)
 
 	// The ELF header and program headers fit below firstAddr.

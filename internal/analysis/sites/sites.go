@@ -338,15 +338,15 @@ func withArgs(s Site, args []dwarfcfa.ArgsSize) iter.Seq[Site] {
 			return
 		}
 		i, size := 0, uint64(0)
-		for at := s.Start; at < s.End; {
-			for ; i < len(args) && args[i].Start <= at; i++ {
+		for addr := s.Start; addr < s.End; {
+			for ; i < len(args) && args[i].Start <= addr; i++ {
 				size = args[i].Size
 			}
 			end := s.End
 			if i < len(args) {
 				end = min(end, args[i].Start)
 			}
-			piece := Site{Start: at, End: end, Kind: s.Kind, Pad: s.Pad, Args: size}
+			piece := Site{Start: addr, End: end, Kind: s.Kind, Pad: s.Pad, Args: size}
 			if piece.Kind == Skip && size != 0 {
 				piece.Kind = Ask
 			}
@@ -357,7 +357,7 @@ func withArgs(s Site, args []dwarfcfa.ArgsSize) iter.Seq[Site] {
 			if !yield(piece) {
 				return
 			}
-			at = end
+			addr = end
 		}
 	}
 }
@@ -365,7 +365,7 @@ func withArgs(s Site, args []dwarfcfa.ArgsSize) iter.Seq[Site] {
 // handOver adds the code of list, which ascends, that .eh_frame does not cover: an
 // exception finds the end of the stack there, while a walk goes on.
 func (b *builder) handOver(list, covered []extent) {
-	var at Addr // all below is done
+	var addr Addr // all below is done
 	add := func(start, end Addr) {
 		if start < end {
 			b.t.Functions = append(b.t.Functions, Function{Start: start, End: end, Personality: -1})
@@ -373,7 +373,7 @@ func (b *builder) handOver(list, covered []extent) {
 	}
 	next := 0
 	for _, d := range list {
-		start := max(d.start, at)
+		start := max(d.start, addr)
 		for next > 0 && covered[next-1].end > start {
 			next--
 		}
@@ -384,6 +384,6 @@ func (b *builder) handOver(list, covered []extent) {
 			}
 		}
 		add(start, d.end)
-		at = max(at, d.end)
+		addr = max(addr, d.end)
 	}
 }

@@ -27,12 +27,12 @@ func random(rnd *rand.Rand) *sites.Table {
 		t.Personalities = append(t.Personalities, sites.Personality{Addr: sites.Addr(rnd.Uint64()),
 			Indirect: rnd.IntN(2) == 0})
 	}
-	at := sites.Addr(rnd.Uint32())
+	addr := sites.Addr(rnd.Uint32())
 	for range rnd.IntN(40) {
-		at += sites.Addr(rnd.IntN(100))
-		f := sites.Function{Start: at, End: at + 1 + sites.Addr(rnd.IntN(5000)),
+		addr += sites.Addr(rnd.IntN(100))
+		f := sites.Function{Start: addr, End: addr + 1 + sites.Addr(rnd.IntN(5000)),
 			Personality: rnd.IntN(len(t.Personalities)+1) - 1}
-		at = f.End
+		addr = f.End
 		if f.Personality >= 0 {
 			if rnd.IntN(5) > 0 {
 				f.LSDA = sites.Addr(rnd.Uint32())
@@ -108,14 +108,14 @@ func requireSound(t *testing.T, table *sites.Table) {
 		require.True(t, f.Start >= end && f.Start < f.End && f.Personality >= -1 &&
 			f.Personality < len(table.Personalities))
 		end = f.End
-		at := f.Start
+		addr := f.Start
 		for _, s := range f.Sites {
-			require.True(t, s.Start >= at && s.Start < s.End && s.End <= f.End && s.Kind <= sites.Ask)
+			require.True(t, s.Start >= addr && s.Start < s.End && s.End <= f.End && s.Kind <= sites.Ask)
 			require.Equal(t, s.Kind.HasPad(), s.Pad != 0)
 			require.True(t, !s.Kind.HasPad() || s.Pad >= f.Start && s.Pad < f.End)
 			require.True(t, s.Args == 0 || s.Args%8 == 0 && s.Args <= sites.MaxArgs &&
 				(s.Kind.HasPad() || s.Kind == sites.Ask))
-			at = s.End
+			addr = s.End
 		}
 	}
 }
@@ -225,7 +225,7 @@ func TestHostile(t *testing.T) {
 	require.EqualValues(t, section.Addr, area.Addr())
 	data, err := section.Data()
 	require.NoError(t, err)
-	at := int(section.Offset)
+	off := int(section.Offset)
 	changed := 0
 	cases, err := strconv.ParseUint(cmp.Or(os.Getenv("EHASM_HOSTILE"), "600"), 10, 32)
 	require.NoError(t, err)
@@ -233,7 +233,7 @@ func TestHostile(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		b := bytes.Clone(file)
 		for range 1 + rnd.IntN(4) {
-			b[at+rnd.IntN(len(data))] = []byte{0, 1, 0x7f, 0x80, 0xff, 0x9b, byte(rnd.Uint32())}[rnd.IntN(7)]
+			b[off+rnd.IntN(len(data))] = []byte{0, 1, 0x7f, 0x80, 0xff, 0x9b, byte(rnd.Uint32())}[rnd.IntN(7)]
 		}
 		got := built(t, b)
 		requireSound(t, got)

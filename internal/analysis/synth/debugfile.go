@@ -33,9 +33,9 @@ func DebugFile(r io.ReaderAt, frame []byte) (image []byte, err error) {
 	var names bytes.Buffer
 	names.WriteByte(0)
 	name := func(s string) uint32 {
-		at := names.Len()
+		off := names.Len()
 		names.WriteString(s + "\x00")
-		return uint32(at)
+		return uint32(off)
 	}
 	var loads []elf.ProgHeader // they say where the object begins
 	for _, p := range f.Progs {
@@ -46,9 +46,9 @@ func DebugFile(r io.ReaderAt, frame []byte) (image []byte, err error) {
 	body := make([]byte, headerSize+progSize*len(loads))
 	place := func(data []byte, align int) uint64 {
 		body = append(body, make([]byte, -len(body)&(align-1))...)
-		at := len(body)
+		off := len(body)
 		body = append(body, data...)
-		return uint64(at)
+		return uint64(off)
 	}
 	headers := []elf.Section64{{}}
 	hasID := false

@@ -54,11 +54,11 @@ func appendEntry(b, body []byte) []byte {
 
 // appendProgram encodes the rows of a function.
 func appendProgram(b []byte, f *Function) []byte {
-	at, row := f.Start(), Entry
+	addr, row := f.Start(), Entry
 	for i := range f.Ranges {
 		r := &f.Ranges[i]
-		b = appendAdvance(b, uint64(r.Start-at))
-		at = r.Start
+		b = appendAdvance(b, uint64(r.Start-addr))
+		addr = r.Start
 		if r.Row.Outermost { // all of the function
 			return append(b, byte(dwarfcfa.CFAUndefinedReg), abi.RIP)
 		}

@@ -210,10 +210,10 @@ func TestDirectives(t *testing.T) {
 	list := someFunctions(r, 60, 0x1000)
 	var src strings.Builder
 	src.WriteString("\t.text\n")
-	at := list[0].Start()
+	addr := list[0].Start()
 	for i := range list {
 		f := &list[i]
-		fmt.Fprintf(&src, "\t.skip %d\n\t.cfi_startproc\n", f.Start()-at)
+		fmt.Fprintf(&src, "\t.skip %d\n\t.cfi_startproc\n", f.Start()-addr)
 		all := allDirectives(f)
 		for k := range f.Ranges {
 			for _, line := range all[f.Ranges[k].Start] {
@@ -222,7 +222,7 @@ func TestDirectives(t *testing.T) {
 			fmt.Fprintf(&src, "\t.skip %d, 0x90\n", f.Ranges[k].End-f.Ranges[k].Start)
 		}
 		src.WriteString("\t.cfi_endproc\n")
-		at = f.End()
+		addr = f.End()
 	}
 	object := filepath.Join(t.TempDir(), "a.o")
 	cmd := exec.Command("as", "-o", object, "-")

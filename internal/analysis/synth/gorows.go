@@ -188,17 +188,17 @@ func entersAs(code []byte, depths []gotable.Depth) (pushes, ok bool) {
 		return false, true
 	}
 	var in x86.Inst
-	for at, end := uint64(0), depths[0].Hi-depths[0].Lo; ; {
-		if at >= uint64(len(code)) || x86.Decode(code[at:], &in) != nil {
+	for off, end := uint64(0), depths[0].Hi-depths[0].Lo; ; {
+		if off >= uint64(len(code)) || x86.Decode(code[off:], &in) != nil {
 			return false, false
 		}
-		if at += uint64(in.Len); at < end {
+		if off += uint64(in.Len); off < end {
 			continue
 		}
 		sp := in.Args[0].Kind == x86.KGPR && in.Args[0].Reg == 4
 		by := depths[1].Bytes
 		switch {
-		case at > end:
+		case off > end:
 			return false, false
 		case in.Op == x86.OpPUSH || in.Op == x86.OpPUSHF:
 			return in.Op == x86.OpPUSH && in.Args[0].Kind == x86.KGPR && in.Args[0].Reg == 5, by == 8

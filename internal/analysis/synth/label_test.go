@@ -234,7 +234,7 @@ func TestLabels(t *testing.T) {
 	}
 	r, err := Of(o, Options{Mode: Missing})
 	require.NoError(t, err)
-	at := func(name string) *Row {
+	rowOf := func(name string) *Row {
 		pc, ok := addr[name]
 		require.True(t, ok, name)
 		for i := range r.Functions {
@@ -254,25 +254,25 @@ func TestLabels(t *testing.T) {
 	saved := func(off int32) Rule { return Rule{Where: AtCFA, Offset: off} }
 
 	both := map[uint8]Rule{abi.RBX: saved(-16), abi.R12: saved(-24)}
-	assert.Equal(t, frame(96, both), at("words_2"))
-	assert.Equal(t, frame(24, both), at("words_3"))
-	assert.Equal(t, frame(96, both), at("words_4"))
-	assert.Equal(t, frame(96, both), at("words_3x"))
-	assert.Equal(t, frame(128, nil), at("aligned_1"))
-	assert.Equal(t, frame(128, nil), at("aligned_2"))
-	assert.Equal(t, frame(8, nil), at("leaf"))
-	assert.Equal(t, frame(8, nil), at("dies"))
+	assert.Equal(t, frame(96, both), rowOf("words_2"))
+	assert.Equal(t, frame(24, both), rowOf("words_3"))
+	assert.Equal(t, frame(96, both), rowOf("words_4"))
+	assert.Equal(t, frame(96, both), rowOf("words_3x"))
+	assert.Equal(t, frame(128, nil), rowOf("aligned_1"))
+	assert.Equal(t, frame(128, nil), rowOf("aligned_2"))
+	assert.Equal(t, frame(8, nil), rowOf("leaf"))
+	assert.Equal(t, frame(8, nil), rowOf("dies"))
 	for _, name := range []string{"unsure_1", "unsure_2", "above_1", "falls_1", "pushed_1", "stored_1", "torn_1",
 		"switched_1"} {
-		assert.Nil(t, at(name), name)
+		assert.Nil(t, rowOf(name), name)
 	}
-	assert.Equal(t, &Entry, at("next"))
+	assert.Equal(t, &Entry, rowOf("next"))
 	assert.Equal(t, frame(24, map[uint8]Rule{abi.RBX: {Where: Unknown}, abi.RBP: {Where: Unknown},
-		abi.R12: {Where: Unknown}, abi.R13: {Where: Unknown}}), at("registers_1"))
-	assert.Equal(t, frame(24, map[uint8]Rule{abi.RBX: saved(-16), abi.R12: saved(-24)}), at("computes_1"))
-	assert.Equal(t, frame(8, map[uint8]Rule{abi.R12: {Where: Unknown}}), at("computes_2"))
+		abi.R12: {Where: Unknown}, abi.R13: {Where: Unknown}}), rowOf("registers_1"))
+	assert.Equal(t, frame(24, map[uint8]Rule{abi.RBX: saved(-16), abi.R12: saved(-24)}), rowOf("computes_1"))
+	assert.Equal(t, frame(8, map[uint8]Rule{abi.R12: {Where: Unknown}}), rowOf("computes_2"))
 	// what a register returns is not its caller's
 	for _, name := range []string{"computes_3", "computes_4"} {
-		assert.Equal(t, frame(8, map[uint8]Rule{abi.RBX: {Where: Unknown}}), at(name), name)
+		assert.Equal(t, frame(8, map[uint8]Rule{abi.RBX: {Where: Unknown}}), rowOf(name), name)
 	}
 }

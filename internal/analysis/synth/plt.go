@@ -16,12 +16,12 @@ func pltRows(img *codeflow.Image, g span) []Function {
 	var list []Function
 	var in x86.Inst
 	row, first, begins := Entry, true, true
-	for at := 0; at < len(code); {
-		if x86.Decode(code[at:], &in) != nil {
+	for off := 0; off < len(code); {
+		if x86.Decode(code[off:], &in) != nil {
 			return list // not a PLT
 		}
-		pc := dwarfcfa.Addr(g.lo + uint64(at))
-		at += int(in.Len)
+		pc := dwarfcfa.Addr(g.lo + uint64(off))
+		off += int(in.Len)
 		if first && in.Op == x86.OpPUSH {
 			if in.Args[0].Kind == x86.KMem { // the header: its entries have pushed their number
 				row.CFA.Offset += 8

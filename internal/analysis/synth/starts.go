@@ -20,16 +20,16 @@ func gaps(img *codeflow.Image, known []codeflow.Function) (code, plts []span) {
 		if strings.HasPrefix(name, ".plt") || name == ".iplt" {
 			list = &plts
 		}
-		at := lo
+		addr := lo
 		first := sort.Search(len(known), func(i int) bool { return known[i].Hi > lo })
 		for i := first; i < len(known) && known[i].Lo < hi; i++ {
-			if known[i].Lo > at {
-				*list = append(*list, span{at, known[i].Lo})
+			if known[i].Lo > addr {
+				*list = append(*list, span{addr, known[i].Lo})
 			}
-			at = max(at, known[i].Hi)
+			addr = max(addr, known[i].Hi)
 		}
-		if at < hi {
-			*list = append(*list, span{at, hi})
+		if addr < hi {
+			*list = append(*list, span{addr, hi})
 		}
 	})
 	return code, plts
@@ -159,14 +159,14 @@ func (s *startSet) sweep(g span, described bool) {
 	code := s.img.Code(g.lo)
 	code = code[:min(uint64(len(code)), g.hi-g.lo)]
 	var in x86.Outline
-	for at := 0; at < len(code); {
-		at += x86.Zeros(code[at:])
-		if at == len(code) || x86.Skim(code[at:], &in) != nil {
-			at++
+	for off := 0; off < len(code); {
+		off += x86.Zeros(code[off:])
+		if off == len(code) || x86.Skim(code[off:], &in) != nil {
+			off++
 			continue
 		}
-		pc := g.lo + uint64(at)
-		at += int(in.Len)
+		pc := g.lo + uint64(off)
+		off += int(in.Len)
 		if !in.Rel {
 			continue
 		}
@@ -199,10 +199,11 @@ func (s *startSet) sweep(g span, described bool) {
 // control flows from one to the next, only the analysis treats them as one.
 func (s *startSet) undescribed(list []span) (out []codeflow.Function) {
 	for _, g := range list {
-		at := g.lo
+		addr := g.lo
 		for _, cut := range append(s.cuts(g), g.hi) {
-			out = append(out, codeflow.Function{Lo: at, Hi: cut, Shared: true, Entry: s.called[at], Signal: s.img.Foreign(at)})
-			at = cut
+			out = append(out, codeflow.Function{Lo: addr, Hi: cut, Shared: true, Entry: s.called[addr],
+				Signal: s.img.Foreign(addr)})
+			addr = cut
 		}
 	}
 	return out
@@ -216,21 +217,21 @@ func (s *startSet) cuts(g span) (cuts []uint64) {
 	var in x86.Inst
 	var jumps []jump
 	quiet := false // nothing flows to here: after a jump, return, trap or a call of abort, and padding after it
-	for at := 0; at < len(code); {
-		if n := x86.Zeros(code[at:]); n > 0 && quiet {
-			at += n
+	for off := 0; off < len(code); {
+		if n := x86.Zeros(code[off:]); n > 0 && quiet {
+			off += n
 			continue
 		}
-		pc := g.lo + uint64(at)
+		pc := g.lo + uint64(off)
 		if pc > g.lo && (s.certain[pc] || s.taken[pc] && quiet && !s.inside(pc)) {
 			cuts = append(cuts, pc)
 		}
-		if x86.Decode(code[at:], &in) != nil {
-			at++
+		if x86.Decode(code[off:], &in) != nil {
+			off++
 			quiet = true
 			continue
 		}
-		at += int(in.Len)
+		off += int(in.Len)
 		quiet = stops(in.Op) || quiet && codeflow.IsPadding(&in) || in.Op == x86.OpCALL && in.Args[0].Kind == x86.KRel &&
 			s.img.NeverReturns(in.Target(pc))
 		if (in.Op == x86.OpJMP || in.Op == x86.OpJCC) && in.Args[0].Kind == x86.KRel {

@@ -96,9 +96,9 @@ func (r *Result) keepWrong(described []codeflow.Function, wrong []dwarfcfa.Range
 	var answered []dwarfcfa.Range
 	for i := range r.Functions {
 		f := &r.Functions[i]
-		at, _ := slices.BinarySearchFunc(described, uint64(f.Start()),
+		pos, _ := slices.BinarySearchFunc(described, uint64(f.Start()),
 			func(d codeflow.Function, pc uint64) int { return cmp.Compare(d.Hi, pc+1) })
-		if at == len(described) || uint64(f.End()) <= described[at].Lo { // of no FDE
+		if pos == len(described) || uint64(f.End()) <= described[pos].Lo { // of no FDE
 			kept = append(kept, *f)
 			continue
 		}

@@ -199,12 +199,12 @@ func BenchmarkDecode(b *testing.B) {
 	var in x86.Inst
 	n := 0
 	for b.Loop() {
-		for at := 0; at < len(code)-16; {
-			if x86.Decode(code[at:], &in) != nil {
-				at++
+		for off := 0; off < len(code)-16; {
+			if x86.Decode(code[off:], &in) != nil {
+				off++
 				continue
 			}
-			at += int(in.Len)
+			off += int(in.Len)
 			n++
 		}
 	}

@@ -40,14 +40,14 @@ func quick(code []byte, in *Inst) bool {
 	if len(code) < maxLen {
 		return false
 	}
-	at, b, rex := 1, code[0], uint8(0)
+	off, b, rex := 1, code[0], uint8(0)
 	if b&0xf0 == 0x40 {
-		at, b, rex = 2, code[1], b
+		off, b, rex = 2, code[1], b
 	}
 	how, slot := quickHow[b], int(b)
 	if how == quTwo {
-		b = code[at]
-		at++
+		b = code[off]
+		off++
 		switch {
 		case b&0xf0 == 0x80:
 			how = quRel32
@@ -66,7 +66,7 @@ func quick(code []byte, in *Inst) bool {
 	in.OpSize = 4 + rex>>1&4
 	in.W, in.Rex, in.Map, in.Opcode = rex&8 != 0, rex, uint8(slot>>8), b
 	if how >= quMR {
-		return in.quickModRM(code, at, how, slot)
+		return in.quickModRM(code, off, how, slot)
 	}
 	// These opcodes have one form each, whatever the prefixes.
 	f := &forms[spans[slot].first]
@@ -74,14 +74,14 @@ func quick(code []byte, in *Inst) bool {
 	a := &in.Args[0]
 	switch how {
 	case quNop:
-		in.Op, in.Len = OpNOP, uint8(at)
+		in.Op, in.Len = OpNOP, uint8(off)
 		return rex == 0 // REX.B makes it xchg
 	case quRet:
-		in.Len = uint8(at)
+		in.Len = uint8(off)
 		in.stack(8)
 		return true
 	case quPush:
-		in.OpSize, in.Len, in.NArgs = 8, uint8(at), 1
+		in.OpSize, in.Len, in.NArgs = 8, uint8(off), 1
 		a.Access, a.Size = Access(f.acc&3), 8
 		in.quickGPR(a, b&7|rex<<3&8)
 		if b < 0x58 {
@@ -96,18 +96,18 @@ func quick(code []byte, in *Inst) bool {
 		in.quickGPR(a, b&7|rex<<3&8)
 		in.Args[1] = Arg{Kind: KImm, Access: Access(f.acc >> 2 & 3), Size: in.OpSize}
 		if in.ImmLen = in.OpSize; in.W {
-			in.Imm = int64(binary.LittleEndian.Uint64(code[at:]))
+			in.Imm = int64(binary.LittleEndian.Uint64(code[off:]))
 		} else {
-			in.Imm = int64(int32(binary.LittleEndian.Uint32(code[at:])))
+			in.Imm = int64(int32(binary.LittleEndian.Uint32(code[off:])))
 		}
-		in.Len = uint8(at) + in.ImmLen
+		in.Len = uint8(off) + in.ImmLen
 		return true
 	case quRel8:
-		in.ImmLen, in.Imm = 1, int64(int8(code[at]))
+		in.ImmLen, in.Imm = 1, int64(int8(code[off]))
 	case quRel32:
-		in.ImmLen, in.Imm = 4, int64(int32(binary.LittleEndian.Uint32(code[at:])))
+		in.ImmLen, in.Imm = 4, int64(int32(binary.LittleEndian.Uint32(code[off:])))
 	}
-	in.NArgs, in.Len = 1, uint8(at)+in.ImmLen
+	in.NArgs, in.Len = 1, uint8(off)+in.ImmLen
 	*a = Arg{Kind: KRel, Access: Access(f.acc & 3), Size: in.ImmLen}
 	switch f.op {
 	case OpCALL:
@@ -122,9 +122,9 @@ func quick(code []byte, in *Inst) bool {
 }
 
 // quickModRM goes on at ModRM, code[at].
-func (in *Inst) quickModRM(code []byte, at int, how uint8, slot int) bool {
-	modrm := code[at]
-	at++
+func (in *Inst) quickModRM(code []byte, off int, how uint8, slot int) bool {
+	modrm := code[off]
+	off++
 	in.HasModRM, in.ModRM = true, modrm
 	f := &forms[spans[slot].first]
 	if f.reg != 0xff { // reg chooses one of eight instructions; of c6 and c7 only the first is usual
@@ -151,7 +151,7 @@ func (in *Inst) quickModRM(code []byte, at int, how uint8, slot int) bool {
 			return false
 		}
 	} else {
-		at = in.quickMem(code, at)
+		off = in.quickMem(code, off)
 		in.Reads |= in.Mem.Base.Mask() | in.Mem.Index.Mask()
 		rm.Kind = KMem
 		in.MemWrite = rm.Access&Write != 0
@@ -162,13 +162,13 @@ func (in *Inst) quickModRM(code []byte, at int, how uint8, slot int) bool {
 	switch how {
 	case quMI8:
 		other.Kind = KImm
-		in.ImmLen, in.Imm = 1, int64(int8(code[at]))
+		in.ImmLen, in.Imm = 1, int64(int8(code[off]))
 		if f.args[1].kind == argImmU {
-			in.Imm = int64(code[at])
+			in.Imm = int64(code[off])
 		}
 	case quMI32:
 		other.Kind = KImm
-		in.ImmLen, in.Imm = 4, int64(int32(binary.LittleEndian.Uint32(code[at:])))
+		in.ImmLen, in.Imm = 4, int64(int32(binary.LittleEndian.Uint32(code[off:])))
 	default:
 		if !in.quickGPR(other, modrm>>3&7|in.Rex<<1&8) {
 			return false
@@ -177,19 +177,19 @@ func (in *Inst) quickModRM(code []byte, at int, how uint8, slot int) bool {
 			in.Cond = Cond(in.Opcode & 15)
 		}
 	}
-	in.Len = uint8(at) + in.ImmLen
+	in.Len = uint8(off) + in.ImmLen
 	return true
 }
 
 // quickMem reads SIB and displacement, from code[at] on, and returns where they end.
-func (in *Inst) quickMem(code []byte, at int) int {
+func (in *Inst) quickMem(code []byte, off int) int {
 	m, mod, rm := &in.Mem, in.ModRM>>6, in.ModRM&7
 	m.Scale = 1
 	n := [4]uint8{0, 1, 4, 0}[mod]
 	switch {
 	case rm == 4:
-		b := code[at]
-		at++
+		b := code[off]
+		off++
 		in.SIB = b
 		if x := b>>3&7 | in.Rex<<2&8; x != 4 {
 			m.Index, m.Scale = Reg(x), 1<<(b>>6)
@@ -207,12 +207,12 @@ func (in *Inst) quickMem(code []byte, at int) int {
 	}
 	switch n {
 	case 1:
-		m.Disp = int64(int8(code[at]))
+		m.Disp = int64(int8(code[off]))
 	case 4:
-		m.Disp = int64(int32(binary.LittleEndian.Uint32(code[at:])))
+		m.Disp = int64(int32(binary.LittleEndian.Uint32(code[off:])))
 	}
 	in.DispLen = n
-	return at + int(n)
+	return off + int(n)
 }
 
 // quickSize turns a table's size into bytes, without the operand size of 2.

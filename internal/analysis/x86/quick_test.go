@@ -53,7 +53,7 @@ func TestQuick(t *testing.T) {
 	defer f.Close()
 	text, err := f.Section(".text").Data()
 	require.NoError(t, err)
-	for at := 0; at < len(text); {
-		at += sameDecoded(t, text[at:min(at+20, len(text))])
+	for off := 0; off < len(text); {
+		off += sameDecoded(t, text[off:min(off+20, len(text))])
 	}
 }

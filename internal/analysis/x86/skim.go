@@ -66,49 +66,49 @@ func skim(code []byte, o *Outline) bool {
 	if len(code) < maxLen {
 		return false
 	}
-	at, b := 0, code[0]
+	off, b := 0, code[0]
 	word, wide := b == 0x66, false
 	if word {
-		at, b = 1, code[1]
+		off, b = 1, code[1]
 	}
 	if b&0xf0 == 0x40 {
 		wide = b&8 != 0
-		at++
-		b = code[at]
+		off++
+		b = code[off]
 	}
-	at++
+	off++
 	var op Op
 	var how uint8
 	if b == 0x0f {
-		at++
-		op, how = skimTwo(code[at-1], code[at])
+		off++
+		op, how = skimTwo(code[off-1], code[off])
 	} else {
-		op, how = skimOne(b, code[at], at > 1)
+		op, how = skimOne(b, code[off], off > 1)
 	}
 	switch how {
 	case skNone:
 		return false
 	case skJb:
-		*o = Outline{Op: op, Len: uint8(at + 1), Rel: true, Dist: int64(int8(code[at]))}
+		*o = Outline{Op: op, Len: uint8(off + 1), Rel: true, Dist: int64(int8(code[off]))}
 		return !word
 	case skJz:
-		*o = Outline{Op: op, Len: uint8(at + 4), Rel: true, Dist: int64(int32(binary.LittleEndian.Uint32(code[at:])))}
+		*o = Outline{Op: op, Len: uint8(off + 4), Rel: true, Dist: int64(int32(binary.LittleEndian.Uint32(code[off:])))}
 		return !word
 	case skRIP:
-		*o = Outline{Op: op, Len: uint8(at + 5), Rel: true, Dist: int64(int32(binary.LittleEndian.Uint32(code[at+1:])))}
+		*o = Outline{Op: op, Len: uint8(off + 5), Rel: true, Dist: int64(int32(binary.LittleEndian.Uint32(code[off+1:])))}
 		return true
 	}
-	n := skimOperands(code[at:], how)
+	n := skimOperands(code[off:], how)
 	if n < 0 {
 		return false
 	}
 	if word && !wide && hasIz(how) {
 		n -= 2
 	}
-	if at += n; at > maxLen {
+	if off += n; off > maxLen {
 		return false
 	}
-	*o = Outline{Op: op, Len: uint8(at)}
+	*o = Outline{Op: op, Len: uint8(off)}
 	return true
 }
 

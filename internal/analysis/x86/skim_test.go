@@ -68,8 +68,8 @@ func TestSkim(t *testing.T) {
 	defer f.Close()
 	text, err := f.Section(".text").Data()
 	require.NoError(t, err)
-	for at := 0; at < len(text); {
-		at += sameOutline(t, text[at:])
+	for off := 0; off < len(text); {
+		off += sameOutline(t, text[off:])
 	}
 }
 
@@ -82,12 +82,12 @@ func BenchmarkSkim(b *testing.B) {
 	var o x86.Outline
 	n := 0
 	for b.Loop() {
-		for at := 0; at < len(text); n++ {
-			if x86.Skim(text[at:], &o) != nil {
-				at++
+		for off := 0; off < len(text); n++ {
+			if x86.Skim(text[off:], &o) != nil {
+				off++
 				continue
 			}
-			at += int(o.Len)
+			off += int(o.Len)
 		}
 	}
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds()/1e6, "Minst/s")

@@ -80,9 +80,9 @@ func (c *Code) Fork(read func(addr uint64, b []byte) int) *Code {
 func (c *Code) Changed(start, end uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for at := range c.pages {
-		if at < end && start < at+pageSize {
-			delete(c.pages, at)
+	for addr := range c.pages {
+		if addr < end && start < addr+pageSize {
+			delete(c.pages, addr)
 		}
 	}
 }
@@ -199,15 +199,15 @@ func (c *Code) rowAt(pc uint64) *row {
 
 // page returns the page of code that holds an address, or nil.
 func (c *Code) page(addr uint64) *page {
-	at := addr &^ (pageSize - 1)
-	p, now := c.pages[at], time.Now()
+	base := addr &^ (pageSize - 1)
+	p, now := c.pages[base], time.Now()
 	if p != nil && now.Sub(p.checked) < recheck {
 		return p
 	}
 	if c.fetched == nil {
 		c.fetched = make([]byte, pageSize)
 	}
-	b := c.fetched[:c.fetch(at, c.fetched)]
+	b := c.fetched[:c.fetch(base, c.fetched)]
 	if len(b) == 0 {
 		return p // the process may have ended
 	}
@@ -219,14 +219,14 @@ func (c *Code) page(addr uint64) *page {
 		c.pages = make(map[uint64]*page)
 	}
 	p = &page{bytes: bytes.Clone(b), checked: now}
-	c.pages[at] = p
+	c.pages[base] = p
 	return p
 }
 
 // fetch reads code of the process, or of its jitdump files if that has ended, with traps between their pieces.
-func (c *Code) fetch(at uint64, b []byte) int {
+func (c *Code) fetch(addr uint64, b []byte) int {
 	if c.Read != nil {
-		if n := c.Read(at, b); n > 0 {
+		if n := c.Read(addr, b); n > 0 {
 			return n
 		}
 	}
@@ -236,7 +236,7 @@ func (c *Code) fetch(at uint64, b []byte) int {
 	}
 	some := 0
 	for _, d := range slices.Backward(c.dumps) {
-		some += d.read(at, b)
+		some += d.read(addr, b)
 	}
 	if some == 0 {
 		return 0

@@ -109,12 +109,12 @@ func (d *dump) table(c *symbols.JITCode) codeTable {
 func (d *dump) read(addr uint64, b []byte) int {
 	some := 0
 	for n := 0; n < len(b) && d.file != nil; {
-		at := addr + uint64(n)
-		c := symbols.NextJITCode(d.codes, at)
+		next := addr + uint64(n)
+		c := symbols.NextJITCode(d.codes, next)
 		if c == nil || c.Start >= addr+uint64(len(b)) {
 			break
 		}
-		n = int(max(c.Start, at) - addr)
+		n = int(max(c.Start, next) - addr)
 		got := d.file.ReadCode(c, addr+uint64(n), b[n:])
 		if got == 0 {
 			break

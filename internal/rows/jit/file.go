@@ -64,17 +64,17 @@ func (f *File) rowAt(pc uint64) *row {
 func (f *File) read(addr uint64, b []byte) int {
 	n := 0
 	for n < len(b) {
-		at := (addr + uint64(n)) &^ (pageSize - 1)
-		p, known := f.code[at]
+		page := (addr + uint64(n)) &^ (pageSize - 1)
+		p, known := f.code[page]
 		if !known {
 			if f.code == nil || len(f.code) == maxFilePages {
 				f.code = make(map[uint64][]byte)
 			}
 			p = make([]byte, pageSize)
-			p = p[:f.Read(at, p)]
-			f.code[at] = p
+			p = p[:f.Read(page, p)]
+			f.code[page] = p
 		}
-		from := addr + uint64(n) - at
+		from := addr + uint64(n) - page
 		if from >= uint64(len(p)) {
 			break
 		}

@@ -242,24 +242,24 @@ func (v value) plus(n int64) value {
 }
 
 // load returns the word at an address.
-func (w *way) load(at value) value {
-	if at.kind != entry {
+func (w *way) load(addr value) value {
+	if addr.kind != entry {
 		return value{}
 	}
 	for _, s := range slices.Backward(w.stores) {
-		if s.place == at {
+		if s.place == addr {
 			return s.what
 		}
 	}
-	return value{slot, at.reg, at.offset}
+	return value{slot, addr.reg, addr.offset}
 }
 
 // store notes that a word was written.
-func (w *way) store(at, what value) {
-	if at.kind != entry {
+func (w *way) store(addr, what value) {
+	if addr.kind != entry {
 		return
 	}
-	w.stores = append(w.stores, store{at, what})
+	w.stores = append(w.stores, store{addr, what})
 }
 
 // address returns where an instruction's memory operand is.

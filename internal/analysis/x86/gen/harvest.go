@@ -118,12 +118,12 @@ func disassemble(ps []probe) ([]*shape, error) {
 		if m == nil {
 			continue
 		}
-		at, _ := strconv.ParseUint(m[1], 16, 64)
+		addr, _ := strconv.ParseUint(m[1], 16, 64)
 		// Padding, and bytes behind the instruction.
-		if at%32 != 0 {
+		if addr%32 != 0 {
 			continue
 		}
-		res[at/32] = parse(strings.TrimSpace(m[3]), ps[at/32])
+		res[addr/32] = parse(strings.TrimSpace(m[3]), ps[addr/32])
 	}
 	return res, cmd.Wait()
 }
@@ -424,14 +424,14 @@ func forms2lines(each func(func(*line))) []*line {
 	less := func(a, b *line) bool { return a.text() < b.text() }
 	merge := func(id func(*line) string, join func(to, from *line)) {
 		sort.Slice(ls, func(i, j int) bool { return less(ls[i], ls[j]) })
-		at := map[string]*line{}
+		byText := map[string]*line{}
 		out := ls[:0]
 		for _, l := range ls {
-			if o := at[id(l)]; o != nil {
+			if o := byText[id(l)]; o != nil {
 				join(o, l)
 				continue
 			}
-			at[id(l)] = l
+			byText[id(l)] = l
 			out = append(out, l)
 		}
 		ls = out
