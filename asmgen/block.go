@@ -289,7 +289,7 @@ func (g *generator) tail(t *plan.Tail, row uint32, start label, hot bool) {
 			continue
 		}
 		mask |= 1 << plan.FastRegs[i]
-		from, p := mem(rCFA, int64(off)), places[i]
+		from, p := mem(rCFA, int64(off)), homes[i]
 		switch {
 		case i == fastBP:
 			a.op(x86.AMOVQ, from, reg(rBP))

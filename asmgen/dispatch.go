@@ -160,7 +160,7 @@ func (l *pageLayout) layOut(t *plan.Tree, next []plan.Tree) {
 	l.node(t, 0)
 	l.firstJumps()
 	for most := 2 * len(l.items); ; {
-		l.place()
+		l.settle()
 		i := l.unreached()
 		if i < 0 {
 			return
@@ -284,8 +284,8 @@ func (l *pageLayout) firstJumps() {
 	}
 }
 
-// place computes sizes and offsets, and finds what the short jumps go through.
-func (l *pageLayout) place() {
+// settle computes sizes and offsets, and finds what the short jumps go through.
+func (l *pageLayout) settle() {
 	pos := l.start
 	for i := range l.items {
 		it := &l.items[i]

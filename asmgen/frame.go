@@ -34,22 +34,22 @@ const (
 	sReg   = x86.REG_R15 // DWARF number of the register of the current rule
 )
 
-// place is half of an SSE register. Two registers that follow each other in
+// home is half of an SSE register. Two registers that follow each other in
 // eh_elf_regs_t share one, since functions push them one after the other: then one
 // instruction restores both. The lookup of packed pages uses xmm0 to xmm2.
-type place struct {
+type home struct {
 	xmm  int16
 	high bool
 }
 
-// places holds the place of each of plan.FastRegs except rbp.
-var places = [plan.NumFast]place{
+// homes holds the home of each of plan.FastRegs except rbp.
+var homes = [plan.NumFast]home{
 	{x86.REG_X5, false}, {}, {x86.REG_X3, false}, {x86.REG_X3, true}, {x86.REG_X4, false}, {x86.REG_X4, true},
 }
 
-// pairs reports whether register i and the next one are the halves of one place.
+// pairs reports whether register i and the next one are the halves of one home.
 func pairs(i int) bool {
-	return i+1 < plan.NumFast && places[i+1] == place{places[i].xmm, true}
+	return i+1 < plan.NumFast && homes[i+1] == home{homes[i].xmm, true}
 }
 
 // Indices of plan.FastRegs.

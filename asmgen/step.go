@@ -56,7 +56,7 @@ func (g *generator) stepEntry() {
 		a.jump(obj.AJMP, g.find.lookup)
 	}
 	a.bind(direct) // see loadState
-	a.op(x86.AMOVLPS, onStack(stepCtx+int64(abi.ContextRBXOff)), reg(places[fastBX].xmm))
+	a.op(x86.AMOVLPS, onStack(stepCtx+int64(abi.ContextRBXOff)), reg(homes[fastBX].xmm))
 	a.op(x86.AMOVQ, imm(0), onStack(slotLow))
 	a.op(x86.AMOVQ, reg(rSP), reg(x86.REG_AX))
 	a.lowerHalf(x86.REG_AX)
@@ -173,7 +173,7 @@ func (g *generator) stepEnds() {
 	a.bind(g.stepped.done)
 	a.op(x86.AMOVQ, reg(rPC), reg(x86.REG_CX))
 	a.loadSlot(slotResult, stepResult)
-	a.op(x86.AMOVLPS, reg(places[fastBX].xmm), inResult(abi.ContextRBXOff))
+	a.op(x86.AMOVLPS, reg(homes[fastBX].xmm), inResult(abi.ContextRBXOff))
 	a.storeResult(x86.REG_CX, rSP, rBP)
 	a.epilogue(&g.frames.step)
 

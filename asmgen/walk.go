@@ -181,7 +181,7 @@ func (a *assembler) movePairs(base int16, load bool) {
 		if i == fastBP {
 			continue
 		}
-		as, half := x86.AMOVLPS, reg(places[i].xmm)
+		as, half := x86.AMOVLPS, reg(homes[i].xmm)
 		if pairs(i) {
 			as = x86.AMOVUPS
 		}

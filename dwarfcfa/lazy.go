@@ -158,8 +158,8 @@ func (t *LazyTable) Step(regs *abi.Regs, mem WordReader, bias uint64) abi.Status
 // for recent pcs.
 func (t *LazyTable) rowAt(pc Addr) (*Row, []Expr) {
 	// Calls are 5 bytes apart at least, and functions aligned.
-	place := &t.recent[(pc^pc>>4^pc>>12)&Addr(len(t.recent)-1)]
-	if r := place.Load(); r != nil && r.pc == pc {
+	slot := &t.recent[(pc^pc>>4^pc>>12)&Addr(len(t.recent)-1)]
+	if r := slot.Load(); r != nil && r.pc == pc {
 		return r.row, r.exprs
 	}
 	if _, ok := t.code.segmentOf(pc); !ok {
@@ -181,7 +181,7 @@ func (t *LazyTable) rowAt(pc Addr) (*Row, []Expr) {
 		}
 	}
 	if row != nil || !pending {
-		place.Store(&recentPC{pc, row, exprs})
+		slot.Store(&recentPC{pc, row, exprs})
 	}
 	return row, exprs
 }
@@ -249,9 +249,9 @@ type lazySection struct {
 
 // lazySpan is a span in less memory, since large programs have hundreds of thousands.
 type lazySpan struct {
-	start  Addr
-	length uint32 // in bytes
-	place  uint32 // see tableSource; no section that is read has 4 GB
+	start    Addr
+	length   uint32 // in bytes
+	position uint32 // see tableSource; no section that is read has 4 GB
 }
 
 func (s *lazySpan) end() Addr { return s.start + Addr(s.length) }
@@ -274,7 +274,7 @@ func newLazySection(s tableSource, code codeImage) *lazySection {
 		fdes: make(map[int]*lazyFDE)}
 	for i := range spans {
 		sp := &spans[i]
-		l.spans[i] = lazySpan{sp.start, uint32(min(sp.end-sp.start, math.MaxUint32)), s.place(sp)}
+		l.spans[i] = lazySpan{sp.start, uint32(min(sp.end-sp.start, math.MaxUint32)), s.position(sp)}
 	}
 	return l
 }
@@ -358,7 +358,7 @@ func (l *lazySection) fde(i int) *lazyFDE {
 		l.b = newTableBuilder(l.s, new(Report))
 	}
 	l.b.ranges = l.b.ranges[:0]
-	sp := l.s.again(l.spans[i].place)
+	sp := l.s.again(l.spans[i].position)
 	sp.end = l.spans[i].end()
 	if err := l.b.interpretOne(&sp); errors.Is(err, errBound) {
 		// Full: drop all that was interpreted.
@@ -378,8 +378,8 @@ func (l *lazySection) fde(i int) *lazyFDE {
 	switch {
 	case len(l.spans) == 1: // nothing follows
 		l.b, l.exprs = nil, nil
-	case len(l.b.known) > fewKnown:
-		l.b.known = make(map[Row]normalRow)
+	case len(l.b.normal) > fewKnown:
+		l.b.normal = make(map[Row]normalRow)
 	}
 	return f
 }

@@ -22,7 +22,7 @@ type tableBuilder struct {
 	// known maps a raw row to its normalised one. Its Flags say beside
 	// RowSignal which registers were popped and which column is the return
 	// address, on which normalising depends too.
-	known   map[Row]normalRow
+	normal  map[Row]normalRow
 	meaning map[string]ExprID // encoded operations to the first expression with them
 	canon   map[ExprID]ExprID // an expression to the first of the same meaning
 	key     []byte            // scratch
@@ -51,7 +51,7 @@ const (
 func newTableBuilder(s tableSource, rep *Report) *tableBuilder {
 	return &tableBuilder{
 		s: s, rep: rep, in: NewInterp(),
-		seed: maphash.MakeSeed(), index: make(map[uint64]uint32), known: make(map[Row]normalRow),
+		seed: maphash.MakeSeed(), index: make(map[uint64]uint32), normal: make(map[Row]normalRow),
 		meaning: make(map[string]ExprID), canon: make(map[ExprID]ExprID),
 	}
 }
@@ -102,14 +102,14 @@ func (b *tableBuilder) row(start, end Addr, st *state) {
 	b.rep.Rows++
 	flags := st.row.Flags
 	st.row.Flags = flags | RowFlags(b.popped(st))<<keyPopped | RowFlags(b.ra)<<keyRA
-	n, ok := b.known[st.row]
+	n, ok := b.normal[st.row]
 	if !ok {
 		n = b.normalise(st, flags)
-		if len(b.known) >= maxKnown {
-			clear(b.known)
+		if len(b.normal) >= maxKnown {
+			clear(b.normal)
 		}
 		if b.err == nil {
-			b.known[st.row] = n
+			b.normal[st.row] = n
 		}
 	}
 	st.row.Flags = flags

@@ -40,9 +40,9 @@ func (o *Object) sframeCFI() (*Section, error) {
 			left -= uint64(len(b.states)) // reading them took time, too
 		}
 	}
-	made := NewSection(o.name, SourceEHFrame, 0, w.b, Bases{})
-	made.Name = SFrameName
-	return made, nil
+	sec := NewSection(o.name, SourceEHFrame, 0, w.b, Bases{})
+	sec.Name = SFrameName
+	return sec, nil
 }
 
 // cfiWriter writes rows as FDEs. It is a rowSink.

@@ -52,10 +52,10 @@ func (s *sframeSource) span(i int) (span, error) {
 
 func (s *sframeSource) named(Addr) (uint64, bool) { return 0, false }
 
-func (s *sframeSource) place(sp *span) uint32 { return uint32(sp.pos) }
+func (s *sframeSource) position(sp *span) uint32 { return uint32(sp.pos) }
 
-func (s *sframeSource) again(place uint32) span {
-	sp, _ := s.span(int(place)) // collect has read it without an error
+func (s *sframeSource) again(position uint32) span {
+	sp, _ := s.span(int(position)) // collect has read it without an error
 	return sp
 }
 

@@ -8,10 +8,10 @@ type tableSource interface {
 	// collect returns a span for each function, in the order of the section. It counts entries, and those that it
 	// leaves out, in rep.
 	collect(rep *Report) []span
-	// place returns a number by which again finds the span.
-	place(sp *span) uint32
+	// position returns a number by which again finds the span.
+	position(sp *span) uint32
 	// again returns a span that collect returned, whole. It is for one goroutine at a time.
-	again(place uint32) span
+	again(position uint32) span
 	// interpret makes the rows of a span that collect returned, or of a part of it, with in.
 	// Rows before an error have been handed over when it returns.
 	interpret(sp *span, in *Interp, sink rowSink) error
@@ -97,11 +97,11 @@ func (c *cfiSource) span(f *FDE) span {
 
 func (c *cfiSource) named(start Addr) (uint64, bool) { return c.s.Named(start) }
 
-func (c *cfiSource) place(sp *span) uint32 { return uint32(sp.offset) }
+func (c *cfiSource) position(sp *span) uint32 { return uint32(sp.offset) }
 
-func (c *cfiSource) again(place uint32) span {
+func (c *cfiSource) again(position uint32) span {
 	var f FDE
-	c.entries.pos = int(place)
+	c.entries.pos = int(position)
 	c.entries.entry(&f) // collect has read this entry without an error
 	return c.span(&f)
 }

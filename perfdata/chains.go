@@ -173,12 +173,12 @@ func (c *ChainWriter) writeFeatures() error {
 		return err
 	}
 	kept := slices.DeleteFunc(all, func(f feature) bool { return !keepsFeature(f.bit) })
-	place := uint64(c.head+c.data) + sectionSize*uint64(len(kept))
+	off := uint64(c.head+c.data) + sectionSize*uint64(len(kept))
 	var table []byte
 	for _, f := range kept {
-		table = binary.LittleEndian.AppendUint64(table, place)
+		table = binary.LittleEndian.AppendUint64(table, off)
 		table = binary.LittleEndian.AppendUint64(table, f.size)
-		place += f.size
+		off += f.size
 	}
 	if _, err := c.out.Write(table); err != nil {
 		return err

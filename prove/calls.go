@@ -27,7 +27,7 @@ func (p *proof) callExpr(off, named, cfa term) func(s *state, to term) ([]*state
 		if _, called := p.x.decide(s, p.exprFails()); called {
 			return nil, fmt.Errorf("an expression is called twice")
 		}
-		if to != p.t.add(off, p.x.place(p.im.dynamic.symbols[abi.SymbolStep].Value)) {
+		if to != p.t.add(off, p.x.mapped(p.im.dynamic.symbols[abi.SymbolStep].Value)) {
 			return nil, fmt.Errorf("a call of %s", p.t.text(to))
 		}
 		// An expression finds its inputs in these registers and slots (exprProof.enter).

@@ -93,7 +93,7 @@ func (c *caseCode) goOn(t *testing.T, x *exec, s *state, eval func(term) uint64,
 	to := noTerm
 	x.may.callTo = func(s *state, target term) ([]*state, error) {
 		to = target
-		return nil, x.push(s, x.place(s.pc))
+		return nil, x.push(s, x.mapped(s.pc))
 	}
 	if c.returns {
 		s.outer = append(s.outer, callFrame{})

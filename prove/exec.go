@@ -164,7 +164,7 @@ func (x *exec) call(s *state, to uint64) (more []*state, err error) {
 		}
 	}
 	// Otherwise the callee is run as part of this path, with its own frame.
-	if err := x.push(s, x.place(s.pc)); err != nil {
+	if err := x.push(s, x.mapped(s.pc)); err != nil {
 		return nil, err
 	}
 	ret, err := x.stackOff(s)

@@ -51,9 +51,9 @@ func (p *proof) stateOf(l *loop, pc uint64) *state {
 			s.reg[r.reg] = r.v
 		}
 	}
-	for i, home := range placeOf {
-		if l.place[i] != noTerm {
-			s.xmm[home.xmm][home.half] = l.place[i]
+	for i, home := range homeOf {
+		if l.home[i] != noTerm {
+			s.xmm[home.xmm][home.half] = l.home[i]
 		}
 	}
 	for _, slot := range l.slots() {
@@ -116,14 +116,14 @@ func (p *proof) slot(s *state, slot int64) term {
 
 // matches checks that a state satisfies a loop's invariant: registers, SSE registers, frame.
 func (p *proof) matches(s *state, l *loop) error {
-	list := [9 + len(placeOf)]want{
+	list := [9 + len(homeOf)]want{
 		{"rsp of the machine", s.reg[rSP], p.x.spAt(frameBase)},
 		{"the pc looked up", s.reg[rAX], l.rel}, {"the mask of valid registers", s.reg[rCX], l.mask},
 		{"the cursor", s.reg[rDX], l.cursor}, {"the base", s.reg[rSI], l.base}, {"the end of the pcs", s.reg[r8], l.pcs},
 		{"rsp", s.reg[r9], l.rsp}, {"the distance to host addresses", s.reg[r11], l.delta}, {"rbp", s.reg[rBP], l.rbp},
 	}
-	for i, home := range placeOf {
-		list[9+i] = want{abi.RegName(home.dwarf), s.xmm[home.xmm][home.half], l.place[i]}
+	for i, home := range homeOf {
+		list[9+i] = want{abi.RegName(home.dwarf), s.xmm[home.xmm][home.half], l.home[i]}
 	}
 	if err := p.require(s, list[:]...); err != nil {
 		return err

@@ -10,7 +10,7 @@ type heads struct {
 type headOf struct {
 	addr   uint64 // of the file
 	row    int32  // or noRow
-	proven bool   // row is set
+	hasRow bool   // row is set
 }
 
 // of returns the number of an address. The first half of the slots stays free, so that probing is

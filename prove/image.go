@@ -207,15 +207,15 @@ func (im *image) readDynamic() error {
 	if !ended {
 		return imageError("no DT_NULL")
 	}
-	known := []elf.DynTag{elf.DT_SONAME, elf.DT_HASH, elf.DT_GNU_HASH, elf.DT_STRTAB, elf.DT_SYMTAB, elf.DT_STRSZ,
+	allowed := []elf.DynTag{elf.DT_SONAME, elf.DT_HASH, elf.DT_GNU_HASH, elf.DT_STRTAB, elf.DT_SYMTAB, elf.DT_STRSZ,
 		elf.DT_SYMENT}
-	for _, tag := range known {
+	for _, tag := range allowed {
 		if _, ok := im.dynamic.tags[tag]; !ok {
 			return imageError("no %v", tag)
 		}
 	}
 	for tag := range im.dynamic.tags {
-		if !slices.Contains(known, tag) {
+		if !slices.Contains(allowed, tag) {
 			return imageError("a dynamic entry of type %v", tag)
 		}
 	}

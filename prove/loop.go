@@ -13,7 +13,7 @@ type loop struct {
 	rsp    term    // the target's rsp as a host address
 	delta  term    // host address - target address
 	rbp    term    // the target's rbp; if invalid, outside minus delta
-	place  [5]term // rbx, r12 to r15
+	home   [5]term // rbx, r12 to r15
 
 	// What the slots of the frame hold, see layout.go.
 	first, low, regs, mem, slotBase, sync, high, left, next, result term
@@ -23,14 +23,14 @@ type loop struct {
 func unknown() loop {
 	n := noTerm
 	return loop{
-		rel: n, mask: n, cursor: n, base: n, pcs: n, rsp: n, delta: n, rbp: n, place: [5]term{n, n, n, n, n},
+		rel: n, mask: n, cursor: n, base: n, pcs: n, rsp: n, delta: n, rbp: n, home: [5]term{n, n, n, n, n},
 		first: n, low: n, regs: n, mem: n, slotBase: n, sync: n, high: n, left: n, next: n, result: n,
 	}
 }
 
-// placeOf tells where the five registers of loop.place are: half 0 is the low 8 bytes of the SSE
+// homeOf tells where the five registers of loop.home are: half 0 is the low 8 bytes of the SSE
 // register.
-var placeOf = [5]struct {
+var homeOf = [5]struct {
 	xmm, half uint8 // number of the SSE register, and 0 or 1
 	dwarf     int
 }{{5, 0, abi.RBX}, {3, 0, abi.R12}, {3, 1, abi.R13}, {4, 0, abi.R14}, {4, 1, abi.R15}}

@@ -111,9 +111,9 @@ func (x *exec) stackOff(s *state) (int64, error) {
 	return int64(d), nil
 }
 
-// place returns the run-time address of an address of the file. Terms keep the two apart: the
+// mapped returns the run-time address of an address of the file. Terms keep the two apart: the
 // file is loaded anywhere.
-func (x *exec) place(addr uint64) term { return x.t.plus(x.image, int64(addr)) }
+func (x *exec) mapped(addr uint64) term { return x.t.plus(x.image, int64(addr)) }
 
 // link returns the address of the file that a run-time address is known to be.
 func (x *exec) link(addr term) (uint64, bool) { return x.t.value(x.t.sub(addr, x.image)) }
@@ -121,7 +121,7 @@ func (x *exec) link(addr term) (uint64, bool) { return x.t.value(x.t.sub(addr, x
 // address computes the address of an operand in memory.
 func (x *exec) address(s *state, o operand) term {
 	if o.kind == opRIP {
-		return x.place(s.pc + uint64(o.disp)) // s.pc is past the instruction already
+		return x.mapped(s.pc + uint64(o.disp)) // s.pc is past the instruction already
 	}
 	a := x.t.plus(s.reg[o.reg], o.disp)
 	if o.scale > 0 {

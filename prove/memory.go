@@ -42,11 +42,11 @@ func far(off int64) bool { return off != int64(int32(off)) }
 // what the term's mask allows.
 func (x *exec) largest(s *state, i term) uint64 {
 	// A number of a register is at most 16 on paths that have decided the condition.
-	for _, known := range x.may.indices {
-		if known.v != i {
+	for _, named := range x.may.indices {
+		if named.v != i {
 			continue
 		}
-		if holds, decided := x.decide(s, known.where); decided && holds {
+		if holds, decided := x.decide(s, named.where); decided && holds {
 			return numRegs - 1
 		}
 	}
@@ -91,7 +91,7 @@ func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 		// An offset beyond 32 bits could wrap around and name another object.
 		return 0, fmt.Errorf("a read far from what it counts from, at %s", x.t.text(addr))
 	}
-	where := place{addr, off, size, index}
+	where := access{addr, off, size, index}
 	if base == x.sp {
 		return x.loadStack(s, where)
 	}
@@ -114,22 +114,22 @@ func (x *exec) load(s *state, addr term, size uint8) (term, error) {
 	return 0, fmt.Errorf("a read at %s", x.t.text(addr))
 }
 
-// place is a place of an object: size bytes at off + 8*index; index may be noTerm.
-type place struct {
+// access is a read or a write in an object: size bytes at off + 8*index; index may be noTerm.
+type access struct {
 	addr  term
 	off   int64
 	size  uint8
 	index term
 }
 
-// end is the offset behind the place.
-func (p place) end() int64 { return p.off + int64(p.size) }
+// end is the offset behind it.
+func (a access) end() int64 { return a.off + int64(a.size) }
 
-// overlaps reports whether a place without an index has bytes from low up to high.
-func (p place) overlaps(low, high int64) bool { return p.off < high && p.end() > low }
+// overlaps reports whether an access without an index has bytes from low up to high.
+func (a access) overlaps(low, high int64) bool { return a.off < high && a.end() > low }
 
 // loadStack reads the own stack. By index, only slotNew is read.
-func (x *exec) loadStack(s *state, a place) (term, error) {
+func (x *exec) loadStack(s *state, a access) (term, error) {
 	// Only before the path stores there: then each word has its old value.
 	if a.index != noTerm {
 		if !x.may.newKept || a.off != frameBase+slotNew || a.size != 8 || x.largest(s, a.index) >= numRegs ||
@@ -163,7 +163,7 @@ func (x *exec) loadStack(s *state, a place) (term, error) {
 
 // loadRegs reads eh_elf_regs_t. By index, only an unwritten one is read, since a write by index
 // could have changed any register.
-func (x *exec) loadRegs(s *state, a place) (term, error) {
+func (x *exec) loadRegs(s *state, a access) (term, error) {
 	if a.index != noTerm {
 		if a.off != 0 || a.size != 8 || x.largest(s, a.index) >= numRegs || s.wrote(evReg) || len(s.regs) > 0 {
 			return 0, fmt.Errorf("a read of the registers at %s", x.t.text(a.addr))
@@ -183,7 +183,7 @@ func (x *exec) loadRegs(s *state, a place) (term, error) {
 }
 
 // loadDesc reads the descriptor of a row, only as far as the path has decided that it extends.
-func (x *exec) loadDesc(s *state, a place) (term, error) {
+func (x *exec) loadDesc(s *state, a access) (term, error) {
 	// The first byte is what this proof is about, such as one operation of many.
 	if x.may.first != noTerm && a.index == noTerm && a.off == 0 && a.size == 1 {
 		return x.may.first, nil
@@ -234,7 +234,7 @@ func (x *exec) store(s *state, addr term, size uint8, v term) error {
 	if far(off) {
 		return fmt.Errorf("a store far from what it counts from, at %s", x.t.text(addr))
 	}
-	a := place{addr, off, size, index}
+	a := access{addr, off, size, index}
 	if base == x.sp {
 		return x.storeStack(s, a, v)
 	}
@@ -273,7 +273,7 @@ func (s *state) forgetNew() {
 }
 
 // storeStack writes the own stack. By index, only slotNew is written.
-func (x *exec) storeStack(s *state, a place, v term) error {
+func (x *exec) storeStack(s *state, a access, v term) error {
 	if a.index != noTerm {
 		if a.off != frameBase+slotNew || a.size != 8 || x.largest(s, a.index) >= numRegs {
 			return fmt.Errorf("a store to the stack at %s", x.t.text(a.addr))

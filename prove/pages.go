@@ -165,7 +165,7 @@ func (p *lookupProof) leads(head int32, row int32) error {
 		p.result.Rows++
 	}
 	h := &p.heads.list[head]
-	h.proven, h.row = true, row
+	h.hasRow, h.row = true, row
 	return nil
 }
 
@@ -207,10 +207,10 @@ type wholeOf struct {
 // page decodes what an entry of a page table leads to, for the low bytes lo to hi: leaves in order
 // of their start. They are valid until the next call.
 func (g *pageReader) page(entry uint32, lo, hi int) ([]leafOf, error) {
-	known := &g.whole[entry/8%64] // many pages lie inside one range; their entries repeat
+	whole := &g.whole[entry/8%64] // many pages lie inside one range; their entries repeat
 	g.leaves = g.leaves[:0]
-	if known.known && known.entry == entry && int(known.lo) == lo {
-		g.leaves = append(g.leaves, leafOf{uint8(lo), known.head})
+	if whole.known && whole.entry == entry && int(whole.lo) == lo {
+		g.leaves = append(g.leaves, leafOf{uint8(lo), whole.head})
 		return g.leaves, nil
 	}
 	if g.p.packed {
@@ -230,7 +230,7 @@ func (g *pageReader) page(entry uint32, lo, hi int) ([]leafOf, error) {
 		}
 	}
 	if len(own) == 1 {
-		*known = wholeOf{true, uint8(lo), entry, own[0].head}
+		*whole = wholeOf{true, uint8(lo), entry, own[0].head}
 	}
 	return own, nil
 }
@@ -372,7 +372,7 @@ func (w *rangeWalk) lead(head int32, pc, end uint64) error {
 		if uint64(r.Start) <= pc {
 			row, until = int32(r.Row), min(end, uint64(r.End))
 		}
-		if h := &p.heads.list[head]; !h.proven || h.row != row {
+		if h := &p.heads.list[head]; !h.hasRow || h.row != row {
 			if err := p.leads(head, row); err != nil {
 				return fmt.Errorf("pc %#x: %w", pc, err)
 			}

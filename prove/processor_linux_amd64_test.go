@@ -195,7 +195,7 @@ func (p *processed) run(t *testing.T, rng *rand.Rand, list [][]byte) {
 			v := tm.variable("m", ^uint64(0))
 			value[v] = was(caseStack + stackLimit + int(off))
 			if codes[k].returns && off == -depth {
-				v = x.place(codes[k].target)
+				v = x.mapped(codes[k].target)
 			}
 			s.stack = append(s.stack, cell{off, 8, v})
 		}

@@ -144,8 +144,8 @@ func (p *proof) setVars() {
 		result: noTerm,
 	}
 	v.walk.slotBase = v.walk.base
-	for i, home := range placeOf {
-		v.walk.place[i] = word(abi.RegName(home.dwarf) + "Now")
+	for i, home := range homeOf {
+		v.walk.home[i] = word(abi.RegName(home.dwarf) + "Now")
 	}
 	// A step of _eh_elf has its pc where a walk has the base, and anything in rcx.
 	v.shared = v.walk

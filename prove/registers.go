@@ -64,8 +64,8 @@ func (p *proof) inMemory(s *state, l *loop, status term) []want {
 	add("rip", 8*abi.RIP, 8, t.add(l.rel, l.base)) // the loop's pc counts from the base
 	add("rsp", 8*abi.RSP, 8, t.sub(l.rsp, l.delta))
 	add("rbp", 8*abi.RBP, 8, l.rbp)
-	for i, home := range placeOf {
-		add(abi.RegName(home.dwarf), int64(8*home.dwarf), 8, l.place[i])
+	for i, home := range homeOf {
+		add(abi.RegName(home.dwarf), int64(8*home.dwarf), 8, l.home[i])
 	}
 	add("the mask of valid registers", abi.RegsValid, 4, l.mask)
 	add("exact", abi.RegsExact, 2, t.con(0))

@@ -100,18 +100,18 @@ func (p *rowProof) fastStep(e *ending, r *dwarfcfa.Row) error {
 // reads from memory.
 func (p *rowProof) restored(e *ending, r *dwarfcfa.Row, cfa term, l *loop) (rip term, saved uint64, err error) {
 	for reg, rule := range r.Regs {
-		var place *term
+		var into *term
 		switch reg {
 		case abi.RBP:
-			place = &l.rbp
+			into = &l.rbp
 		case abi.RIP:
-			place = &rip
-		// The other places are those of loop.place; a register without a place cannot be restored
+			into = &rip
+		// The other homes are those of loop.home; a register without one cannot be restored
 		// here.
 		default:
-			for i := range placeOf {
-				if placeOf[i].dwarf == reg {
-					place = &l.place[i]
+			for i := range homeOf {
+				if homeOf[i].dwarf == reg {
+					into = &l.home[i]
 				}
 			}
 		}
@@ -120,12 +120,12 @@ func (p *rowProof) restored(e *ending, r *dwarfcfa.Row, cfa term, l *loop) (rip 
 			if rule.Kind != dwarfcfa.RuleValOffset || rule.Offset != 0 {
 				return 0, 0, fmt.Errorf("%#x: the row has another rsp", e.pc)
 			}
-		case place == nil:
+		case into == nil:
 			if rule.Kind != dwarfcfa.RuleUndefined {
 				return 0, 0, fmt.Errorf("%#x: the row has a value for %s", e.pc, abi.RegName(reg))
 			}
 		case rule.Kind == dwarfcfa.RuleOffset:
-			*place = p.t.load(p.t.plus(cfa, rule.Offset), 8)
+			*into = p.t.load(p.t.plus(cfa, rule.Offset), 8)
 			saved |= 1 << reg
 		case rule.Kind != dwarfcfa.RuleSameValue || reg == abi.RIP:
 			return 0, 0, fmt.Errorf("%#x: the rule of %s is none of the fast path", e.pc, abi.RegName(reg))

@@ -392,11 +392,11 @@ type wordRead struct {
 // first argument, the address, and a place for the word in the frame.
 func (p *slowProof) callback(s *state, to term, r *wordRead) ([]*state, error) {
 	t, v := p.t, &p.v
-	place := t.sub(s.reg[rDX], p.x.sp)
-	k, ok := t.value(place)
+	offset := t.sub(s.reg[rDX], p.x.sp)
+	k, ok := t.value(offset)
 	rsp, err := p.x.stackOff(s)
 	if err != nil || !ok || int64(k) < rsp || int64(k) > -8 || (rsp-8)&15 != 0 {
-		return nil, fmt.Errorf("the callback gets a place at %s, rsp is %+d", t.text(place), rsp)
+		return nil, fmt.Errorf("the callback gets a place at %s, rsp is %+d", t.text(offset), rsp)
 	}
 	if err := p.require(s, want{"the callback", to, r.fn}, want{"its first argument", s.reg[rDI], r.arg},
 		want{"its address", s.reg[rSI], r.addr}); err != nil {

@@ -81,8 +81,8 @@ func (p *stepProof) stepLoop() loop {
 		w.mem = noTerm // there is no third argument
 	}
 	w.sync = w.cursor
-	for i := range w.place[1:] {
-		w.place[i+1] = noTerm
+	for i := range w.home[1:] {
+		w.home[i+1] = noTerm
 	}
 	return w
 }
@@ -128,9 +128,9 @@ func (p *stepProof) entry() error {
 			l.cursor = t.con(^uint64(0)) // one step
 			l.low, l.high, l.base = t.con(0), lowerHalf(t, l.rsp), t.con(0)
 			l.pcs = p.ownPCs(t.con(1))
-			l.place[0] = p.context(int64(abi.ContextRBXOff))
+			l.home[0] = p.context(int64(abi.ContextRBXOff))
 		} else {
-			l.high, l.place[0] = t.con(0), noTerm
+			l.high, l.home[0] = t.con(0), noTerm
 			l.cursor = e.reg[rDX]
 		}
 		l.sync = l.cursor
@@ -201,7 +201,7 @@ func (p *stepProof) done(pc uint64) error {
 	l := p.stepLoop()
 	l.cursor, l.sync = p.t.con(0), p.t.con(^uint64(0))
 	return p.run(p.stateOf(&l, pc), nil, func(e *ending) error {
-		return p.returns(e, p.t.con(stepFlags), l.rel, l.rsp, l.rbp, l.place[0])
+		return p.returns(e, p.t.con(stepFlags), l.rel, l.rsp, l.rbp, l.home[0])
 	})
 }
 
@@ -311,52 +311,52 @@ func (n *nested) call(s *state, to uint64) ([]*state, bool, error) {
 	if stepOf(s) >= 0 {
 		return nil, true, fmt.Errorf("a second walk")
 	}
-	places, err := n.places(s)
+	buffers, err := n.buffers(s)
 	if err != nil {
 		return nil, true, err
 	}
-	if err := n.arguments(s, places); err != nil {
+	if err := n.arguments(s, buffers); err != nil {
 		return nil, true, err
 	}
 	if err := p.aligned(s); err != nil {
 		return nil, true, err
 	}
-	n.answer(s, places)
+	n.answer(s, buffers)
 	return []*state{s}, true, nil
 }
 
-// nestedPlaces is where a nested walk has its registers, its description of memory and its pc, from rsp at the entry.
-type nestedPlaces struct{ regs, mem, pcs int64 }
+// nestedBuffers is where a nested walk has its registers, its description of memory and its pc, from rsp at the entry.
+type nestedBuffers struct{ regs, mem, pcs int64 }
 
 // places returns them. They are for the code to choose: apart from each other, so that none
 // overwrites another, and below the return address.
-func (n *nested) places(s *state) (places nestedPlaces, err error) {
+func (n *nested) buffers(s *state) (buffers nestedBuffers, err error) {
 	p := n.p
 	rsp, err := p.x.stackOff(s)
 	if err != nil {
-		return places, err
+		return buffers, err
 	}
 	for _, arg := range [3]struct {
-		reg   uint8
-		size  int64
-		place *int64
-	}{{rDI, abi.RegsSize, &places.regs}, {rSI, abi.MemoryLen, &places.mem}, {rCX, 8, &places.pcs}} {
+		reg  uint8
+		size int64
+		into *int64
+	}{{rDI, abi.RegsSize, &buffers.regs}, {rSI, abi.MemoryLen, &buffers.mem}, {rCX, 8, &buffers.pcs}} {
 		off, ok := p.t.value(p.t.sub(s.reg[arg.reg], p.x.sp))
 		// Between rsp and the return address.
-		if *arg.place = int64(off); !ok || *arg.place < rsp || *arg.place > -arg.size {
-			return places, fmt.Errorf("a walk gets a place at %s, rsp is %+d", p.t.text(s.reg[arg.reg]), rsp)
+		if *arg.into = int64(off); !ok || *arg.into < rsp || *arg.into > -arg.size {
+			return buffers, fmt.Errorf("a walk gets a place at %s, rsp is %+d", p.t.text(s.reg[arg.reg]), rsp)
 		}
 	}
 	apart := func(a, aSize, b, bSize int64) bool { return a+aSize <= b || b+bSize <= a }
-	if !apart(places.regs, abi.RegsSize, places.mem, abi.MemoryLen) || !apart(places.regs, abi.RegsSize, places.pcs, 8) ||
-		!apart(places.mem, abi.MemoryLen, places.pcs, 8) {
-		return places, fmt.Errorf("a walk gets places that overlap")
+	if !apart(buffers.regs, abi.RegsSize, buffers.mem, abi.MemoryLen) ||
+		!apart(buffers.regs, abi.RegsSize, buffers.pcs, 8) || !apart(buffers.mem, abi.MemoryLen, buffers.pcs, 8) {
+		return buffers, fmt.Errorf("a walk gets places that overlap")
 	}
-	return places, nil
+	return buffers, nil
 }
 
 // arguments checks what the walk is given: the context, one step, and a window of all memory, or none and the callback.
-func (n *nested) arguments(s *state, places nestedPlaces) error {
+func (n *nested) arguments(s *state, buffers nestedBuffers) error {
 	p := n.p
 	t, v := p.t, &p.v
 	// get reads what the code has stored on its stack; noTerm if nothing was stored there.
@@ -370,34 +370,34 @@ func (n *nested) arguments(s *state, places nestedPlaces) error {
 	if !p.noDeref {
 		// With a null callback the window has all memory: -(deref < 1), all ones or 0.
 		size, arg = t.neg(t.ult(v.args.deref, t.con(1))), v.args.deref
-		read = get(places.mem+abi.MemoryRead, 8)
+		read = get(buffers.mem+abi.MemoryRead, 8)
 		if n.thunk == 0 {
 			n.thunk = n.thunkIn(read)
 			if err := p.thunk(n.thunk); err != nil {
 				return err
 			}
 		}
-		if callback := t.ite(t.eq(v.args.deref, zero), zero, p.x.place(n.thunk)); read != callback {
+		if callback := t.ite(t.eq(v.args.deref, zero), zero, p.x.mapped(n.thunk)); read != callback {
 			return p.mismatch(s, want{"the callback of the walk", read, callback})
 		}
 	}
 	rip := p.context(int64(abi.ContextRIPOff))
 	return p.require(s, []want{
 		{"the bias", s.reg[rDX], t.sub(rip, v.args.pc)}, {"the number of steps", s.reg[r8], t.con(1)},
-		{"rip", get(places.regs+8*abi.RIP, 8), rip},
-		{"rsp", get(places.regs+8*abi.RSP, 8), p.context(int64(abi.ContextRSPOff))},
-		{"rbp", get(places.regs+8*abi.RBP, 8), p.context(int64(abi.ContextRBPOff))},
-		{"rbx", get(places.regs+8*abi.RBX, 8), p.context(int64(abi.ContextRBXOff))},
-		{"valid", get(places.regs+abi.RegsValid, 4), t.con(1<<abi.RIP | 1<<abi.RSP | 1<<abi.RBP | 1<<abi.RBX)},
-		{"lo", get(places.mem+abi.MemoryLo, 8), zero}, {"bytes", get(places.mem+abi.MemoryBytes, 8), zero},
-		{"size", get(places.mem+abi.MemorySize, 8), size}, {"read", get(places.mem+abi.MemoryRead, 8), read},
-		{"arg", get(places.mem+abi.MemoryArg, 8), arg},
-		{"exact", get2(t, get, places.regs+abi.RegsExact), t.con(1)},
+		{"rip", get(buffers.regs+8*abi.RIP, 8), rip},
+		{"rsp", get(buffers.regs+8*abi.RSP, 8), p.context(int64(abi.ContextRSPOff))},
+		{"rbp", get(buffers.regs+8*abi.RBP, 8), p.context(int64(abi.ContextRBPOff))},
+		{"rbx", get(buffers.regs+8*abi.RBX, 8), p.context(int64(abi.ContextRBXOff))},
+		{"valid", get(buffers.regs+abi.RegsValid, 4), t.con(1<<abi.RIP | 1<<abi.RSP | 1<<abi.RBP | 1<<abi.RBX)},
+		{"lo", get(buffers.mem+abi.MemoryLo, 8), zero}, {"bytes", get(buffers.mem+abi.MemoryBytes, 8), zero},
+		{"size", get(buffers.mem+abi.MemorySize, 8), size}, {"read", get(buffers.mem+abi.MemoryRead, 8), read},
+		{"arg", get(buffers.mem+abi.MemoryArg, 8), arg},
+		{"exact", get2(t, get, buffers.regs+abi.RegsExact), t.con(1)},
 	}...)
 }
 
 // answer gives the walk's results new variables.
-func (n *nested) answer(s *state, places nestedPlaces) {
+func (n *nested) answer(s *state, buffers nestedBuffers) {
 	p := n.p
 	t := p.t
 	// The walk may leave any value: the proof must hold for all.
@@ -408,12 +408,12 @@ func (n *nested) answer(s *state, places nestedPlaces) {
 	p.clobber(s)
 	for r := range numRegs {
 		n.regs[i][r] = p.word(abi.RegName(r) + " after the walk")
-		s.stack = s.stack.write(p.x.t, places.regs+8*int64(r), 8, n.regs[i][r])
+		s.stack = s.stack.write(p.x.t, buffers.regs+8*int64(r), 8, n.regs[i][r])
 	}
-	s.stack = s.stack.write(p.x.t, places.regs+abi.RegsValid, 4, n.valid[i])
-	s.stack = s.stack.write(p.x.t, places.regs+abi.RegsExact, 2, t.variable("exact after the walk", 0xffff))
-	s.stack = s.stack.write(p.x.t, places.regs+abi.RegsStatus, 2, n.status[i])
-	s.stack = s.stack.write(p.x.t, places.pcs, 8, p.word("pc after the walk"))
+	s.stack = s.stack.write(p.x.t, buffers.regs+abi.RegsValid, 4, n.valid[i])
+	s.stack = s.stack.write(p.x.t, buffers.regs+abi.RegsExact, 2, t.variable("exact after the walk", 0xffff))
+	s.stack = s.stack.write(p.x.t, buffers.regs+abi.RegsStatus, 2, n.status[i])
+	s.stack = s.stack.write(p.x.t, buffers.pcs, 8, p.word("pc after the walk"))
 	s.event = append(s.event, event{evNested, 0, 0, term(i)})
 }
 

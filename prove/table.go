@@ -32,7 +32,7 @@ func (p *lookupProof) tableLookup(s *state, pages pageTable) error {
 		if pages.from, ok = p.x.link(t.sub(e.target, t.sext(entry, 4))); !ok {
 			return fmt.Errorf("%#x: a jump to %s", e.pc, t.text(e.target))
 		}
-		if err := p.intact(e, 1, t.add(t.sext(entry, 4), p.x.place(pages.from))); err != nil {
+		if err := p.intact(e, 1, t.add(t.sext(entry, 4), p.x.mapped(pages.from))); err != nil {
 			return err
 		}
 		return p.pages(pages)

@@ -111,8 +111,8 @@ func (p *walkProof) loaded(e *ending, masks []uint64) error {
 	// 1 if exact is 0: then the pc is a return address, and lookups use the byte before
 	inexact := t.ult(v.old.exactNow, t.con(1))
 	l.rel = t.plus(t.sub(t.sub(v.old.regOf[abi.RIP], l.base), inexact), 1)
-	for i, home := range placeOf {
-		l.place[i] = v.old.regOf[home.dwarf]
+	for i, home := range homeOf {
+		l.home[i] = v.old.regOf[home.dwarf]
 	}
 	// The mask tells whether rbp is valid; one path must not mix both.
 	valid, invalid := false, false

@@ -109,8 +109,8 @@ func Parse(addr uint64, data []byte) (*Section, error) {
 	if data[4] != abiAMD64 {
 		return nil, fmt.Errorf("%w: for ABI %d", ErrUnsupported, data[4])
 	}
-	known := [...]uint8{0, 3, 7, 7}[s.Version] // flags by version
-	if unknown := s.Flags &^ known; unknown != 0 {
+	defined := [...]uint8{0, 3, 7, 7}[s.Version] // flags by version
+	if unknown := s.Flags &^ defined; unknown != 0 {
 		return nil, fmt.Errorf("%w: flags %#x", ErrUnsupported, unknown)
 	}
 	end := uint64(headerSize) + uint64(data[7]) // sub-sections count from the end of the header with its auxiliary part

@@ -80,7 +80,7 @@ func (c *Core) finish() {
 		c.notes = append(c.notes, fmt.Sprintf("the core is cut short: it has %d of %d bytes; stacks may end early",
 			c.image.size, c.image.wanted))
 	}
-	c.all = c.places()
+	c.all = c.mappedFiles()
 	c.ids = buildIDs(c.all, c.image.read)
 	c.parts = byFile(c.mappings, func(fileID, *procfs.Mapping) bool { return true })
 	c.unknown = byFile(c.all, func(of fileID, m *procfs.Mapping) bool {
@@ -271,9 +271,9 @@ func (c *Core) file(addr uint64) *procfs.Mapping {
 	return nil
 }
 
-// places returns the segments as mappings, with the names of their files. gdb leaves out read-only memory that equals
-// its file: such mappings of files count as code.
-func (c *Core) places() []procfs.Mapping {
+// mappedFiles returns the segments as mappings, with the names of their files. gdb leaves out read-only memory that
+// equals its file: such mappings of files count as code.
+func (c *Core) mappedFiles() []procfs.Mapping {
 	list := make([]procfs.Mapping, 0, len(c.image.segments))
 	for _, s := range c.image.segments {
 		m := procfs.Mapping{Start: s.start, End: s.end, Offset: s.start, Name: procfs.AnonName, Exec: s.exec}

@@ -179,7 +179,7 @@ func (s *stops) await(tid int32) (held, error) {
 
 // takeEach takes the stacks of the threads one by one, also of those that start meanwhile.
 func (l *Live) takeEach(ctx context.Context, t *Target, s *stops) error {
-	known := make(map[int32]bool)
+	seen := make(map[int32]bool)
 	for again := true; again; {
 		again = false
 		tids, err := procfs.Threads(l.pid)
@@ -188,10 +188,10 @@ func (l *Live) takeEach(ctx context.Context, t *Target, s *stops) error {
 		}
 		slices.Sort(tids)
 		for _, tid := range tids {
-			if known[tid] || ctx.Err() != nil || l.only != nil && !l.only(tid) {
+			if seen[tid] || ctx.Err() != nil || l.only != nil && !l.only(tid) {
 				continue
 			}
-			known[tid], again = true, true
+			seen[tid], again = true, true
 			th := Thread{TID: tid, Kernel: kernelStack(l.pid, tid)}
 			th.Comm, th.State = describe(l.pid, tid)
 			if th.State == ended {

@@ -18,9 +18,9 @@ import (
 // if the options say how one is compiled, by an eh_elf once that pays. What the rows need ends with ctx.
 func NewObjects(ctx context.Context, opt unwind.Options) *unwind.Objects {
 	const atOnce = 4 << 20 // bytes, for which the analysis takes less than a second; musl's libc has 600 KB and no table
-	made := rows.New(rows.Options{Background: true, AtOnce: atOnce})
-	context.AfterFunc(ctx, made.End)
-	opt.Prepare = made.Prepare
+	maker := rows.New(rows.Options{Background: true, AtOnce: atOnce})
+	context.AfterFunc(ctx, maker.End)
+	opt.Prepare = maker.Prepare
 	return unwind.NewObjects(opt)
 }
 

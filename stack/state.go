@@ -31,9 +31,9 @@ func runnable(tid int32) bool {
 func kernelStack(pid, tid int32) (list []string) {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/stack", pid, tid)) // it takes CAP_SYS_ADMIN
 	for line := range strings.Lines(string(b)) {
-		if _, place, ok := strings.Cut(strings.TrimSpace(line), "] "); ok {
-			place, _, _ = strings.Cut(place, "/") // the function's size
-			list = append(list, place)
+		if _, symbol, ok := strings.Cut(strings.TrimSpace(line), "] "); ok {
+			symbol, _, _ = strings.Cut(symbol, "/") // the function's size
+			list = append(list, symbol)
 		}
 	}
 	return list
@@ -84,7 +84,7 @@ func blockedIn(pid int32, task string) string {
 	if err != nil {
 		return ""
 	}
-	call := calls[n]
+	call := syscalls[n]
 	if call.name == "" {
 		return fmt.Sprintf(" in system call %d", n)
 	}
@@ -119,7 +119,7 @@ type call struct {
 }
 
 // calls are the system calls that block for long: asm/unistd_64.h.
-var calls = map[int]call{
+var syscalls = map[int]call{
 	unix.SYS_FUTEX: {"futex", address}, unix.SYS_FUTEX_WAITV: {"futex_waitv", address}, 455: {"futex_wait", address},
 	unix.SYS_READ: {"read", descriptor}, unix.SYS_WRITE: {"write", descriptor}, unix.SYS_READV: {"readv", descriptor},
 	unix.SYS_WRITEV:  {"writev", descriptor},

@@ -161,8 +161,8 @@ func exitsWithResult(code []byte) bool {
 // after a call in executable memory, or at the code that returns from a signal handler.
 func (m *Maps) ReturnsTo(pc uint64) bool {
 	caller := m.Find(pc - 1)
-	if caller != nil && m.made != nil && !caller.Object.IsFile() {
-		return m.made.Returns(pc) || m.restorer(pc)
+	if caller != nil && m.generated != nil && !caller.Object.IsFile() {
+		return m.generated.Returns(pc) || m.restorer(pc)
 	}
 	if caller != nil && caller.Object.before(caller.FileOffset(pc-1)+1).call {
 		return true

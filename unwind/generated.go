@@ -28,7 +28,7 @@ func (w *Walker) generated(v *view, regs *abi.Regs, mem *ehelf.Memory) (how outc
 	m := v.maps
 	v.regs, v.mem = *regs, *mem // copies, as in view.walk
 	defer func() { v.mem = ehelf.Memory{} }()
-	status, guessed := m.made.Step(&v.regs, &v.mem)
+	status, guessed := m.generated.Step(&v.regs, &v.mem)
 	if guessed && w.FramePointers != Always {
 		return 0, 0, false
 	}
@@ -54,7 +54,7 @@ func (w *Walker) generated(v *view, regs *abi.Regs, mem *ehelf.Memory) (how outc
 // pointers, which a frame of HotSpot's interpreter has.
 func (w *Walker) scan(v *view, regs *abi.Regs, mem *ehelf.Memory) bool {
 	v.regs, v.mem = *regs, *mem // copies, as in view.walk
-	status := v.maps.made.Scan(&v.regs, &v.mem, func(addr uint64) bool { return v.maps.Find(addr) != nil })
+	status := v.maps.generated.Scan(&v.regs, &v.mem, func(addr uint64) bool { return v.maps.Find(addr) != nil })
 	v.mem = ehelf.Memory{}
 	if status != abi.StatusOK || !v.maps.ReturnsTo(v.regs.Reg[abi.RIP]) {
 		return false

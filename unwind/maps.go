@@ -21,8 +21,8 @@ func (m *Mapping) FileOffset(addr uint64) uint64 { return addr - m.Start + m.Off
 // Maps holds the executable mappings of a process at one moment. It is
 // immutable; the zero value is an empty address space.
 type Maps struct {
-	list []Mapping // ascending, disjoint
-	made Generated // nil: nothing is known of code that lies in no file
+	list      []Mapping // ascending, disjoint
+	generated Generated // nil: nothing is known of code that lies in no file
 }
 
 // Find returns the mapping that holds the run-time address addr, or nil.

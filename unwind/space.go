@@ -58,14 +58,14 @@ func (s *Space) Find(addr uint64) *Mapping { return s.current().Find(addr) }
 // SetGenerated says what knows the process's code that lies in no file. Maps from before do not change.
 func (s *Space) SetGenerated(g Generated) {
 	m := s.current()
-	if m.made == g {
+	if m.generated == g {
 		return
 	}
-	s.maps, s.shared = &Maps{list: m.list, made: g}, true // Map changes the list, which the old Maps have, too
+	s.maps, s.shared = &Maps{list: m.list, generated: g}, true // Map changes the list, which the old Maps have, too
 }
 
 // Clear drops all mappings.
-func (s *Space) Clear() { s.maps, s.shared = &Maps{made: s.current().made}, false }
+func (s *Space) Clear() { s.maps, s.shared = &Maps{generated: s.current().generated}, false }
 
 // Fork returns the address space of a child: it starts with the mappings of its parent.
 func (s *Space) Fork() Space { return Space{maps: s.Maps(), shared: true, program: s.program} }
@@ -85,7 +85,7 @@ func (s *Space) Map(start, size, offset uint64, object *Object) {
 		return
 	}
 	if s.shared { // the caller of Maps keeps the old one: change a copy
-		m = &Maps{list: append(make([]Mapping, 0, len(m.list)+2), m.list...), made: m.made}
+		m = &Maps{list: append(make([]Mapping, 0, len(m.list)+2), m.list...), generated: m.generated}
 		s.maps, s.shared = m, false
 	}
 	var add *Mapping

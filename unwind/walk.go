@@ -196,7 +196,7 @@ func (w *Walker) without(v *view, i int, regs *abi.Regs, mem *ehelf.Memory, inne
 		// perf inject makes files from code compiled at run time: with a
 		// table, which may be empty.
 		follow, cause = w.FramePointers == Always || w.FramePointers == Gaps && object.file.table, NoObject
-		if generated = v.maps.made != nil && object.IsAnonymous(); generated {
+		if generated = v.maps.generated != nil && object.IsAnonymous(); generated {
 			if how, end, ok := w.generated(v, regs, mem); ok {
 				return how, end
 			}

@@ -52,7 +52,7 @@ func (r *Checked) Print(w io.Writer, opt CheckOptions) {
 		if f.Severity == check.SeverityNote && !opt.Notes {
 			continue
 		}
-		fmt.Fprintf(w, "%s: %s: %s: %s\n", name, f.Severity, output.Text(f.Place()), output.Text(f.Message()))
+		fmt.Fprintf(w, "%s: %s: %s: %s\n", name, f.Severity, output.Text(f.Position()), output.Text(f.Message()))
 		if opt.Listing {
 			if f.Path != "" {
 				fmt.Fprintf(w, "    path: %s\n", f.Path)

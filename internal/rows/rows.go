@@ -25,7 +25,7 @@ type Maker struct {
 
 	making sync.Mutex  // held to make rows from code, which takes memory: one object at a time
 	ended  atomic.Bool // no more rows are made from code
-	made   int64       // bytes of the files for which rows were made; with Background; making is held
+	bytes  int64       // bytes of the files for which rows were made; with Background; making is held
 
 	mu     sync.Mutex
 	spent  time.Duration // making rows from code
@@ -77,11 +77,11 @@ func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwi
 	rows, err := dwarfcfa.NewLazyTableMade(object, d.opt.Source, func() *dwarfcfa.Section {
 		d.making.Lock()
 		defer d.making.Unlock()
-		if !makes || s.released || d.ended.Load() || d.opt.Background && d.made+size > mostMade {
+		if !makes || s.released || d.ended.Load() || d.opt.Background && d.bytes+size > mostMade {
 			return nil
 		}
-		d.made += size
-		s.release = func() { d.made -= size }
+		d.bytes += size
+		s.release = func() { d.bytes -= size }
 		defer d.spend(time.Now())
 		return madeSection(object)
 	})

@@ -97,7 +97,7 @@ func TestDrawn(t *testing.T) {
 	defer f.c.end()
 	for _, x := range f.found {
 		for _, shift := range []uint64{6, 0} { // before the push of switch the row is right
-			if !strings.Contains(x.Place(), "switch+") {
+			if !strings.Contains(x.Position(), "switch+") {
 				continue
 			}
 			x.PC, x.End = x.PC-shift, x.PC-shift+1

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Place names an instruction: function plus offset, address, and the line of the source.
-func (f *Finding) Place() string {
+// Position names an instruction: function plus offset, address, and the line of the source.
+func (f *Finding) Position() string {
 	text := fmt.Sprintf("%#x", f.PC)
 	if f.Line > 0 {
 		text += fmt.Sprintf(", %s:%d", f.Source, f.Line)

@@ -22,8 +22,8 @@ type plainRow struct {
 	cfaAt  *dwarfcfa.ExprOp // not nil: the word at this register plus an offset is the CFA
 	same   [6]codeflow.Value
 	nSame  int
-	places [7]place
-	nPlace int
+	locs   [7]location
+	nLoc   int
 }
 
 // wordAt returns the word at a register plus an offset.
@@ -46,14 +46,14 @@ func registerPlus(in *dwarfcfa.Interp, id dwarfcfa.ExprID, others ...dwarfcfa.Ex
 	return &e.Ops[0]
 }
 
-// place says that a word of the stack, at CFA + off or at a register plus an offset, holds the entry value v.
-type place struct {
+// location says that a word of the stack, at CFA + off or at a register plus an offset, holds the entry value v.
+type location struct {
 	off  int32
 	base *dwarfcfa.ExprOp // nil: off counts
 	v    codeflow.Value
 }
 
-func (x *place) holds(s *codeflow.State) bool {
+func (x *location) holds(s *codeflow.State) bool {
 	if x.base != nil {
 		return wordAt(x.base, s) == x.v
 	}
@@ -95,13 +95,13 @@ func (p *plainRow) set(row *dwarfcfa.Row, in *dwarfcfa.Interp) {
 				p.nSame++
 			}
 		case dwarfcfa.RuleOffset:
-			p.places[p.nPlace] = place{off: int32(rule.Offset), v: v}
-			p.nPlace++
+			p.locs[p.nLoc] = location{off: int32(rule.Offset), v: v}
+			p.nLoc++
 			p.ok = p.ok && rule.Offset == int64(int32(rule.Offset))
 		case dwarfcfa.RuleExpression:
-			p.places[p.nPlace] = place{base: registerPlus(in, rule.Expr), v: v}
-			p.ok = p.ok && p.places[p.nPlace].base != nil
-			p.nPlace++
+			p.locs[p.nLoc] = location{base: registerPlus(in, rule.Expr), v: v}
+			p.ok = p.ok && p.locs[p.nLoc].base != nil
+			p.nLoc++
 		case dwarfcfa.RuleUndefined: // claims nothing; of the return address, that the stack ends
 			p.ok = p.ok && h != codeflow.RA
 		default:
@@ -132,8 +132,8 @@ func (p *plainRow) fits(s *codeflow.State) bool {
 			return false
 		}
 	}
-	for i := range p.places[:p.nPlace] {
-		if !p.places[i].holds(s) {
+	for i := range p.locs[:p.nLoc] {
+		if !p.locs[i].holds(s) {
 			return false
 		}
 	}
@@ -146,8 +146,8 @@ func (p *plainRow) belowStack(s *codeflow.State) bool {
 	if r.Kind != codeflow.Base || r.Reg != 0 {
 		return false
 	}
-	for i := range p.places[:p.nPlace] {
-		if x := &p.places[i]; x.base == nil && x.off < r.Off && x.v.Reg != codeflow.RA && s.Regs[x.v.Reg&15] == x.v &&
+	for i := range p.locs[:p.nLoc] {
+		if x := &p.locs[i]; x.base == nil && x.off < r.Off && x.v.Reg != codeflow.RA && s.Regs[x.v.Reg&15] == x.v &&
 			s.Slot(0, x.off).Kind == codeflow.Entry {
 			return true
 		}

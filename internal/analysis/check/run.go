@@ -294,7 +294,7 @@ func (c *function) seek(pc uint64) {
 	if c.row, c.k = nil, c.rows.find(pc); c.k >= 0 {
 		c.row = &c.rows.rows[c.k]
 		c.plain.set(&c.row.Row, c.rows.interp)
-		for _, x := range c.plain.places[:c.plain.nPlace] {
+		for _, x := range c.plain.locs[:c.plain.nLoc] {
 			c.rep.saved |= 1 << x.v.Reg & codeflow.CalleeSaved
 		}
 	}
@@ -330,8 +330,8 @@ func (c *function) mismatches(pc uint64, in *x86.Inst, s *codeflow.State) (ws []
 	if r.Kind != codeflow.Base || r.Reg != 0 || r.Off == -8 {
 		return ws, ""
 	}
-	if top := (place{off: r.Off, v: s.Slot(0, r.Off)}); c.topSet(pc) &&
-		!slices.Contains(c.plain.places[:c.plain.nPlace], top) {
+	if top := (location{off: r.Off, v: s.Slot(0, r.Off)}); c.topSet(pc) &&
+		!slices.Contains(c.plain.locs[:c.plain.nLoc], top) {
 		return ws, "" // a jump: the row does not say that a register was saved there
 	}
 	return append(ws, wrong{kind: KindRet, actual: "rsp is " + cfaOffset(int64(r.Off)), claimed: "CFA-8 at a ret"}), ""

@@ -101,17 +101,17 @@ func SARIF(version, dir string, all []File) any {
 	for i := range all {
 		for k := range all[i].Findings {
 			f := &all[i].Findings[k]
-			place := sarifPhysical{Artifact: sarifArtifact{fileURI(dir, all[i].Name)}, Address: &sarifAddress{f.PC}}
+			physical := sarifPhysical{Artifact: sarifArtifact{fileURI(dir, all[i].Name)}, Address: &sarifAddress{f.PC}}
 			if f.Source != "" && f.Line > 0 {
-				place = sarifPhysical{Artifact: sarifArtifact{fileURI(dir, f.Source)}, Region: &sarifRegion{f.Line}}
+				physical = sarifPhysical{Artifact: sarifArtifact{fileURI(dir, f.Source)}, Region: &sarifRegion{f.Line}}
 			}
-			loc := sarifLocation{Physical: place}
+			loc := sarifLocation{Physical: physical}
 			if f.Function != "" {
 				loc.Logical = []sarifLogical{{f.Function, "function"}}
 			}
 			run.Results = append(run.Results, sarifResult{
 				RuleID: string(f.Kind), Level: string(f.Severity),
-				Message:      sarifText{fmt.Sprintf("%s: %s: %s", filepath.Base(all[i].Name), f.Place(), f.Message())},
+				Message:      sarifText{fmt.Sprintf("%s: %s: %s", filepath.Base(all[i].Name), f.Position(), f.Message())},
 				Locations:    []sarifLocation{loc},
 				Fingerprints: map[string]string{"finding/v2": all[i].IDs[k]},
 				Properties:   sarifProperties{f.Class},

@@ -128,7 +128,7 @@ func (p *Program) private(breaches []breach, onward [][]uint64) []int {
 	p.returns.Clear()
 	list := map[int]bool{}
 	for i := range p.fns {
-		for _, t := range p.sum[i].calls {
+		for _, t := range p.sum[i].callees {
 			if news[t] {
 				list[int(p.group[i])] = true
 				break

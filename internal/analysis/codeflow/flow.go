@@ -21,8 +21,8 @@ type flow struct {
 	own    map[uint64]bool // functions that begin as their row says, not as a call would, although their address is taken
 	out    []delivery      // states that flow into other groups
 
-	s, t, pt    State    // scratch of block, flowTo and pad: local variables would escape to the heap
-	calls, outs []uint64 // scratch of sweep
+	s, t, pt      State    // scratch of block, flowTo and pad: local variables would escape to the heap
+	callees, outs []uint64 // scratch of sweep
 }
 
 func newFlow(p *Program, rows Beginner) *flow {

@@ -14,19 +14,19 @@ type span struct{ lo, hi uint64 }
 // place and the size of all, which node and libnode export.
 func (img *Image) findForeign() {
 	named := span{lo: ^uint64(0)}
-	var place, size uint64
+	var start, size uint64
 	for i := range img.symbols {
 		s := &img.symbols[i]
 		switch {
 		case strings.HasPrefix(s.Name, "Builtins_"):
 			named.lo, named.hi = min(named.lo, s.Addr), max(named.hi, s.Addr+s.Size)
 		case s.Name == "_ZN2v88internal23DefaultEmbeddedBlobCodeEv":
-			place = img.returns(s.Addr)
+			start = img.returns(s.Addr)
 		case s.Name == "_ZN2v88internal27DefaultEmbeddedBlobCodeSizeEv":
 			size = img.returns(s.Addr)
 		}
 	}
-	all := span{place, place + size}
+	all := span{start, start + size}
 	for _, s := range []span{named, all} {
 		if s.lo < s.hi && img.Code(s.lo) != nil && img.Code(s.hi-1) != nil {
 			img.foreign = append(img.foreign, s)

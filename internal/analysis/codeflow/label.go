@@ -22,7 +22,7 @@ const slotValue = 32
 // the entry value of a register is its value there.
 type walk struct {
 	cpu    machine
-	known  *joins // what is known of code that the walk runs into; nil: to be ignored
+	joins  *joins // what is known of code that the walk runs into; nil: to be ignored
 	depth  int    // number of calls followed to get here
 	code   map[uint64]*step
 	todo   []uint64
@@ -30,7 +30,7 @@ type walk struct {
 	failed bool
 
 	frame       int32 // distance from rsp at the label up to the return address; -1: no return seen yet
-	proven      bool  // a path returns on which all calls are known to come back
+	certain     bool  // a path returns on which all calls are known to come back
 	final       [16]Value
 	ret         int32   // frame as found by the first walk; -1 during that walk
 	loads       []int32 // stack offsets that callee-saved registers are loaded from
@@ -41,10 +41,10 @@ type walk struct {
 
 // step is an instruction of a walk with the state before it.
 type step struct {
-	in     x86.Inst
-	s      State
-	proven bool // a path leads here on which all calls are known to come back
-	todo   bool
+	in      x86.Inst
+	s       State
+	certain bool // a path leads here on which all calls are known to come back
+	todo    bool
 }
 
 // label infers the state at a label that no known code leads to, from the code after it. A ret shows where the return
@@ -57,9 +57,9 @@ func (f *flow) label(pc uint64, isolated bool) (State, bool) {
 	if f.labels > labelWork {
 		return State{}, false
 	}
-	w := walk{cpu: machine{code: &f.code}, known: &f.joins, ret: -1}
+	w := walk{cpu: machine{code: &f.code}, joins: &f.joins, ret: -1}
 	if isolated {
-		w.known = nil
+		w.joins = nil
 	}
 	w.run(pc)
 	w.again(pc)
@@ -73,7 +73,7 @@ func (f *flow) label(pc uint64, isolated bool) (State, bool) {
 // shown reports whether the walk shows where the return address is.
 func (w *walk) shown() bool {
 	other := func(frame int32) bool { return frame != w.frame }
-	return !w.failed && w.proven && w.frame >= 0 && w.high <= w.frame && !slices.ContainsFunc(w.otherFrames, other)
+	return !w.failed && w.certain && w.frame >= 0 && w.high <= w.frame && !slices.ContainsFunc(w.otherFrames, other)
 }
 
 // comesBack reports whether the function at pc has a path to a ret, and no path that leaves it in another way. The
@@ -129,7 +129,7 @@ func (w *walk) again(pc uint64) {
 
 // run walks from the label at pc until no state changes.
 func (w *walk) run(pc uint64) {
-	w.code, w.todo, w.failed, w.frame, w.proven = map[uint64]*step{}, w.todo[:0], false, -1, false
+	w.code, w.todo, w.failed, w.frame, w.certain = map[uint64]*step{}, w.todo[:0], false, -1, false
 	s := State{}
 	for i := range s.Regs {
 		s.Regs[i] = entryOf(uint8(i))
@@ -159,7 +159,7 @@ func (w *walk) to(pc uint64, s *State, sure bool) {
 	st := w.code[pc]
 	switch {
 	case st == nil:
-		st = &step{s: *s, proven: sure}
+		st = &step{s: *s, certain: sure}
 		if len(w.code) >= labelCode || w.cpu.code.p.img.Foreign(pc) || x86.Decode(w.cpu.code.p.img.Code(pc), &st.in) != nil {
 			w.failed = true
 			return
@@ -169,10 +169,10 @@ func (w *walk) to(pc uint64, s *State, sure bool) {
 		w.failed = true
 		return
 	default:
-		if changed := st.s.meet(s); !changed && (st.proven || !sure) {
+		if changed := st.s.meet(s); !changed && (st.certain || !sure) {
 			return
 		}
-		st.proven = st.proven || sure
+		st.certain = st.certain || sure
 	}
 	if !st.todo {
 		st.todo = true
@@ -182,7 +182,7 @@ func (w *walk) to(pc uint64, s *State, sure bool) {
 
 // step interprets the instruction at pc.
 func (w *walk) step(pc uint64, st *step) {
-	in, s, sure := &st.in, st.s, st.proven
+	in, s, sure := &st.in, st.s, st.certain
 	w.meets(pc, &s)
 	next := pc + uint64(in.Len)
 	switch in.Op {
@@ -237,17 +237,17 @@ func (w *walk) step(pc uint64, st *step) {
 
 // meets notes which frame the known state at pc implies, if other code leads there.
 func (w *walk) meets(pc uint64, s *State) {
-	if w.known == nil {
+	if w.joins == nil {
 		return
 	}
 	l := w.cpu.code
 	o := l.pos(pc)
-	if o < 0 || l.lead[o] <= 0 || w.known.basis[l.lead[o]-1] != FromEntry {
+	if o < 0 || l.lead[o] <= 0 || w.joins.basis[l.lead[o]-1] != FromEntry {
 		return
 	}
-	here, known := s.Regs[rsp], w.known.states[l.lead[o]-1].Regs[rsp]
-	if here.Kind == Base && here.Reg == 0 && known.Kind == Base && known.Reg == 0 {
-		w.otherFrames = append(w.otherFrames, here.Off-known.Off-8)
+	here, there := s.Regs[rsp], w.joins.states[l.lead[o]-1].Regs[rsp]
+	if here.Kind == Base && here.Reg == 0 && there.Kind == Base && there.Reg == 0 {
+		w.otherFrames = append(w.otherFrames, here.Off-there.Off-8)
 	}
 }
 
@@ -284,5 +284,5 @@ func (w *walk) leave(s *State, sure bool) {
 			w.final[h] = Value{}
 		}
 	}
-	w.frame, w.proven = r.Off, w.proven || sure
+	w.frame, w.certain = r.Off, w.certain || sure
 }

@@ -97,10 +97,10 @@ type external struct {
 
 // summary is the result of a linear pass over a function.
 type summary struct {
-	calls, outs []uint64 // targets of calls; of jumps that leave
-	endCall     uint64   // target of a direct call that ends the range; 0 if none
-	ret         bool     // may return: has ret, an indirect jump, undecodable bytes, or runs on past its end
-	falls       bool
+	callees, outs []uint64 // targets of calls; of jumps that leave
+	endCall       uint64   // target of a direct call that ends the range; 0 if none
+	ret           bool     // may return: has ret, an indirect jump, undecodable bytes, or runs on past its end
+	falls         bool
 }
 
 // New prepares functions, which must be sorted by Lo and disjoint, for Run.
@@ -177,7 +177,7 @@ func (p *Program) each(list []int, do func(f *flow, i int)) {
 // sweep decodes a function from first byte to last.
 func (f *flow) sweep(fn *Function) (sm summary) {
 	p := f.p
-	calls, outs := f.calls[:0], f.outs[:0]
+	callees, outs := f.callees[:0], f.outs[:0]
 	code := p.img.Code(fn.Lo)
 	if uint64(len(code)) > fn.Hi-fn.Lo {
 		code = code[:fn.Hi-fn.Lo]
@@ -222,7 +222,7 @@ func (f *flow) sweep(fn *Function) (sm summary) {
 			if in.Rel && (in.Dist != 0 || t == fn.Hi || !p.img.TakesAddress(t)) &&
 				!(t > fn.Lo && t < fn.Hi && p.img.replacesReturn(t)) {
 				p.called.set(t)
-				calls = append(calls, t)
+				callees = append(callees, t)
 				sm.endCall = t
 			}
 		case x86.OpLEA:
@@ -237,9 +237,9 @@ func (f *flow) sweep(fn *Function) (sm summary) {
 		sm.ret, sm.falls = true, true
 	}
 	slices.Sort(outs)
-	f.calls, f.outs = calls, outs
-	if len(calls) > 0 {
-		sm.calls = slices.Clone(calls)
+	f.callees, f.outs = callees, outs
+	if len(callees) > 0 {
+		sm.callees = slices.Clone(callees)
 	}
 	if len(outs) > 0 {
 		sm.outs = slices.Clone(outs)
@@ -265,16 +265,16 @@ func (p *Program) findNoReturn() {
 	// Of a function of another file that does not return, many calls end the function that they are in; a single one
 	// may stand where the compiler knew that nothing comes.
 	const fewEnds = 16
-	calls, ends := map[uint64]int{}, map[uint64]int{}
+	total, ends := map[uint64]int{}, map[uint64]int{}
 	for i := range p.fns {
 		if t := p.sum[i].endCall; t != 0 {
 			ends[t]++
 		}
 	}
 	for i := range p.fns {
-		for _, t := range p.sum[i].calls {
+		for _, t := range p.sum[i].callees {
 			if ends[t] > 0 {
-				calls[t]++
+				total[t]++
 			}
 		}
 	}
@@ -282,7 +282,7 @@ func (p *Program) findNoReturn() {
 		// a call that ends a function: the callee does not return, unless the function is split
 		if t := p.sum[i].endCall; t != 0 && !p.img.called.exitsIf[t] {
 			g := p.find(t)
-			if strings.HasPrefix(p.img.SectionOf(t), ".plt") && ends[t]*fewEnds >= calls[t] || g >= 0 && g != i &&
+			if strings.HasPrefix(p.img.SectionOf(t), ".plt") && ends[t]*fewEnds >= total[t] || g >= 0 && g != i &&
 				p.fns[g].Lo == t && !p.sum[g].ret {
 				p.noReturn.set(t)
 			}
@@ -402,7 +402,7 @@ func (p *Program) Targets() []uint64 {
 	seen := map[uint64]bool{}
 	var out []uint64
 	for i := range p.sum {
-		for _, l := range [][]uint64{p.sum[i].calls, p.sum[i].outs} {
+		for _, l := range [][]uint64{p.sum[i].callees, p.sum[i].outs} {
 			for _, t := range l {
 				if !seen[t] && p.find(t) < 0 && p.img.Code(t) != nil {
 					seen[t] = true

@@ -84,7 +84,7 @@ func link(r io.ReaderAt, size int64, lines bool) (image []byte, err error) {
 			return nil, err
 		}
 	}
-	l.place()
+	l.layOut()
 	for i := range f.Sections {
 		if err := l.relocate(i); err != nil {
 			return nil, err
@@ -210,8 +210,8 @@ func accessOf(s *elf.Section) elf.ProgFlag {
 	return elf.PF_R
 }
 
-// place copies the sections' contents.
-func (l *linker) place() {
+// layOut copies the sections' contents.
+func (l *linker) layOut() {
 	for i, s := range l.file.Sections {
 		if l.addrs[i] != 0 && s.Type != elf.SHT_NOBITS && l.addrs[i]+s.FileSize <= l.end {
 			// A short read leaves zeros, as in a file that was cut off.

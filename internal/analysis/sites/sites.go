@@ -265,12 +265,12 @@ func (b *builder) sites(x extent) ([]Site, error) {
 	if err != nil {
 		return nil, err
 	}
-	calls := []lsda.Site{{Start: x.start, End: x.end}}
+	ranges := []lsda.Site{{Start: x.start, End: x.end}}
 	if table != nil {
-		calls = table.Effective()
+		ranges = table.Effective()
 	}
 	var sites []Site
-	for _, s := range calls {
+	for _, s := range ranges {
 		site := Site{Start: s.Start, End: min(s.End, x.end), Kind: Skip}
 		if site.Start >= site.End {
 			continue

@@ -44,7 +44,7 @@ func DebugFile(r io.ReaderAt, frame []byte) (image []byte, err error) {
 		}
 	}
 	body := make([]byte, headerSize+progSize*len(loads))
-	place := func(data []byte, align int) uint64 {
+	lay := func(data []byte, align int) uint64 {
 		body = append(body, make([]byte, -len(body)&(align-1))...)
 		off := len(body)
 		body = append(body, data...)
@@ -66,7 +66,7 @@ func DebugFile(r io.ReaderAt, frame []byte) (image []byte, err error) {
 				return nil, fmt.Errorf("section %s: %w", s.Name, err)
 			}
 			hasID = hasID || bytes.Contains(note, []byte{3, 0, 0, 0, 'G', 'N', 'U', 0})
-			h.Type, h.Off = uint32(elf.SHT_NOTE), place(note, 4)
+			h.Type, h.Off = uint32(elf.SHT_NOTE), lay(note, 4)
 		}
 		headers = append(headers, h)
 	}
@@ -74,14 +74,14 @@ func DebugFile(r io.ReaderAt, frame []byte) (image []byte, err error) {
 		return nil, ErrNoBuildID
 	}
 	headers = append(headers, elf.Section64{
-		Name: name(".debug_frame"), Type: uint32(elf.SHT_PROGBITS), Off: place(frame, 8), Size: uint64(len(frame)),
+		Name: name(".debug_frame"), Type: uint32(elf.SHT_PROGBITS), Off: lay(frame, 8), Size: uint64(len(frame)),
 		Addralign: 8,
 	})
 	strings := elf.Section64{Name: name(".shstrtab"), Type: uint32(elf.SHT_STRTAB), Addralign: 1,
 		Size: uint64(names.Len())}
-	strings.Off = place(names.Bytes(), 1)
+	strings.Off = lay(names.Bytes(), 1)
 	headers = append(headers, strings)
-	shoff := place(nil, 8)
+	shoff := lay(nil, 8)
 
 	var tables, head bytes.Buffer
 	put(&tables, headers)

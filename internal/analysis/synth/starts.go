@@ -14,19 +14,19 @@ type span struct{ lo, hi uint64 }
 
 // gaps returns the parts of executable sections that no function of known covers;
 // known is sorted and disjoint. PLTs are returned separately: see pltRows.
-func gaps(img *codeflow.Image, known []codeflow.Function) (code, plts []span) {
+func gaps(img *codeflow.Image, described []codeflow.Function) (code, plts []span) {
 	img.Executable(func(name string, lo, hi uint64) {
 		list := &code
 		if strings.HasPrefix(name, ".plt") || name == ".iplt" {
 			list = &plts
 		}
 		addr := lo
-		first := sort.Search(len(known), func(i int) bool { return known[i].Hi > lo })
-		for i := first; i < len(known) && known[i].Lo < hi; i++ {
-			if known[i].Lo > addr {
-				*list = append(*list, span{addr, known[i].Lo})
+		first := sort.Search(len(described), func(i int) bool { return described[i].Hi > lo })
+		for i := first; i < len(described) && described[i].Lo < hi; i++ {
+			if described[i].Lo > addr {
+				*list = append(*list, span{addr, described[i].Lo})
 			}
-			addr = max(addr, known[i].Hi)
+			addr = max(addr, described[i].Hi)
 		}
 		if addr < hi {
 			*list = append(*list, span{addr, hi})

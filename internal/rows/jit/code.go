@@ -117,7 +117,7 @@ func (c *Code) Step(regs *abi.Regs, mem *ehelf.Memory) (status abi.Status, guess
 	if r == nil {
 		return abi.StatusNoInfo, false
 	}
-	return r.step(regs, mem), !r.proven
+	return r.step(regs, mem), !r.agreed
 }
 
 // Scan is unwind.Generated's.
@@ -289,8 +289,8 @@ func (r *row) step(regs *abi.Regs, mem *ehelf.Memory) abi.Status {
 	if next.Reg[abi.RSP], status = get(r.sp); status != abi.StatusOK {
 		return status
 	}
-	place := regs.Reg[dwarfOf[r.pc.reg]] + uint64(r.pc.offset) // of the return address
-	if old := regs.Reg[abi.RSP]; place-old >= mostFrame || next.Reg[abi.RSP]-place-1 >= mostFrame {
+	back := regs.Reg[dwarfOf[r.pc.reg]] + uint64(r.pc.offset) // of the return address
+	if old := regs.Reg[abi.RSP]; back-old >= mostFrame || next.Reg[abi.RSP]-back-1 >= mostFrame {
 		return abi.StatusNoInfo
 	}
 	next.Valid = 1<<abi.RIP | 1<<abi.RSP

@@ -10,7 +10,7 @@ import (
 type row struct {
 	pc, sp      value
 	regs        [16]value // only calleeSaved
-	proven      bool      // all ways from the address lead to returns that agree
+	agreed      bool      // all ways from the address lead to returns that agree
 	interpreted bool      // HotSpot's interpreter, which keeps a frame pointer
 }
 
@@ -50,7 +50,7 @@ type way struct {
 }
 
 // store is a word that was written to the stack.
-type store struct{ place, what value }
+type store struct{ addr, what value }
 
 // follower follows code from an address.
 type follower struct {
@@ -84,7 +84,7 @@ func follow(pc uint64, read func(addr uint64, b []byte) int, seen map[uint64]boo
 	if f.row == nil {
 		return f.tail
 	}
-	f.row.proven = !f.lost && !f.row.interpreted
+	f.row.agreed = !f.lost && !f.row.interpreted
 	return f.row
 }
 
@@ -247,7 +247,7 @@ func (w *way) load(addr value) value {
 		return value{}
 	}
 	for _, s := range slices.Backward(w.stores) {
-		if s.place == addr {
+		if s.addr == addr {
 			return s.what
 		}
 	}

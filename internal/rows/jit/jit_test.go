@@ -96,7 +96,7 @@ func TestFollow(t *testing.T) {
 		require.NotNil(t, r, name)
 		assert.Equal(t, c.pc, r.pc, name)
 		assert.Equal(t, c.rbp, r.regs[5], name)
-		assert.Equal(t, c.proven, r.proven, name)
+		assert.Equal(t, c.proven, r.agreed, name)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestFollowBounded(t *testing.T) {
 		f := 0
 		r := follow(at, func(addr uint64, b []byte) int { f++; return code(text).read(at+(addr-at)%pageSize, b) },
 			map[uint64]bool{})
-		assert.True(t, r == nil || !r.proven)
+		assert.True(t, r == nil || !r.agreed)
 		assert.LessOrEqual(t, f, mostSteps+1)
 	}
 }

@@ -22,7 +22,7 @@ type Places struct {
 	folders []string // of maps, besides a process's own /tmp
 
 	mu    sync.Mutex // for what is below
-	known map[int32]*place
+	byPID map[int32]*place
 	order []int32 // of known, as they came
 }
 
@@ -42,17 +42,17 @@ const mostPlaces = 256
 // NewPlaces returns places of processes, which exist while they are asked about if live is set. Maps are also looked
 // for in folders.
 func NewPlaces(live bool, folders ...string) *Places {
-	return &Places{live: live, folders: folders, known: make(map[int32]*place)}
+	return &Places{live: live, folders: folders, byPID: make(map[int32]*place)}
 }
 
 // Close closes the folders that were kept open.
 func (p *Places) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, known := range p.known {
-		known.close()
+	for _, pl := range p.byPID {
+		pl.close()
 	}
-	clear(p.known)
+	clear(p.byPID)
 }
 
 func (pl *place) close() {
@@ -71,7 +71,7 @@ func (p *Places) See(pid int32) {
 func (p *Places) look(pid int32) *place {
 	pl := &place{pid: procfs.OwnPID(pid), seen: true, tmp: openTmp(pid), user: symbols.UserOf(pid),
 		from: procfs.Started(pid)}
-	if pl.pid != pid || pl.tmp != nil || pl.user != 0 || p.known[pid] != nil { // others need not be remembered
+	if pl.pid != pid || pl.tmp != nil || pl.user != 0 || p.byPID[pid] != nil { // others need not be remembered
 		p.add(pid, pl)
 	}
 	return pl
@@ -86,15 +86,15 @@ func (p *Places) SeeIf(pid int32, pids, mounts uint64) {
 }
 
 func (p *Places) add(pid int32, pl *place) {
-	if old := p.known[pid]; old != nil {
+	if old := p.byPID[pid]; old != nil {
 		old.close()
 		p.order = slices.DeleteFunc(p.order, func(other int32) bool { return other == pid })
 	} else if len(p.order) == mostPlaces {
-		p.known[p.order[0]].close()
-		delete(p.known, p.order[0])
+		p.byPID[p.order[0]].close()
+		delete(p.byPID, p.order[0])
 		p.order = p.order[1:]
 	}
-	p.known[pid], p.order = pl, append(p.order, pid)
+	p.byPID[pid], p.order = pl, append(p.order, pid)
 }
 
 // openTmp opens a process's /tmp if that is not the one here; a link is not followed.
@@ -133,7 +133,7 @@ func (p *Places) Dump(pid int32, name string, start, end uint64) symbols.Written
 	if pl == nil {
 		pl = &place{pid: pid}
 	}
-	if p.known[pid] == nil {
+	if p.byPID[pid] == nil {
 		p.add(pid, pl)
 	}
 	own := filepath.Base(name) == fmt.Sprintf("jit-%d.dump", pl.pid)
@@ -185,17 +185,17 @@ func (pl *place) written(name string, pid int32) symbols.Written {
 
 // find returns where a process writes; nil: that is not known.
 func (p *Places) find(pid int32) *place {
-	if p.known[pid] == nil && p.live {
+	if p.byPID[pid] == nil && p.live {
 		return p.look(pid)
 	}
-	return p.known[pid]
+	return p.byPID[pid]
 }
 
 // Dumped returns the jitdump file of a process, and whether there is one.
 func (p *Places) Dumped(pid int32) (symbols.Written, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if pl := p.known[pid]; pl != nil && pl.dump.Path != "" {
+	if pl := p.byPID[pid]; pl != nil && pl.dump.Path != "" {
 		return pl.dump, true
 	}
 	return symbols.Written{}, false

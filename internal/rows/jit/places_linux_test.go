@@ -147,7 +147,7 @@ func TestPlacesHere(t *testing.T) {
 	defer p.Close()
 	self := int32(os.Getpid())
 	p.See(self)
-	assert.Empty(t, p.known)
+	assert.Empty(t, p.byPID)
 	maps := p.Maps(self)
 	require.Len(t, maps, 2)
 	assert.Equal(t, fmt.Sprintf("/tmp/perf-%d.map", self), maps[1].Path)
@@ -160,7 +160,7 @@ func TestPlacesHere(t *testing.T) {
 	assert.Equal(t, symbols.Written{Path: "/x/jit-5.dump", Name: "/x/jit-5.dump", PID: self}, got)
 	for i := range int32(2 * mostPlaces) {
 		p.Dump(1<<30+i, "/tmp/jit-1.dump", 0, 0)
-		assert.LessOrEqual(t, len(p.known), mostPlaces)
+		assert.LessOrEqual(t, len(p.byPID), mostPlaces)
 	}
-	assert.Len(t, p.order, len(p.known))
+	assert.Len(t, p.order, len(p.byPID))
 }

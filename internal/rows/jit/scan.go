@@ -72,8 +72,8 @@ func frameOf(callee uint64, off int64, read func(addr uint64, b []byte) int) *ro
 	r := &row{pc: value{slot, x86.RSP, off}, sp: value{entry, x86.RSP, off + 8}}
 	saved := uint16(0)
 	for _, s := range w.stores {
-		if s.what.kind == entry && s.what.offset == 0 && s.place.reg == x86.RSP && r.regs[s.what.reg].kind == unknown {
-			r.regs[s.what.reg] = value{slot, x86.RSP, off + s.place.offset}
+		if s.what.kind == entry && s.what.offset == 0 && s.addr.reg == x86.RSP && r.regs[s.what.reg].kind == unknown {
+			r.regs[s.what.reg] = value{slot, x86.RSP, off + s.addr.offset}
 			saved |= s.what.reg.Mask()
 		}
 	}
