@@ -77,13 +77,16 @@ func FromFiles(r io.ReaderAt, files *Files) (t *Table, err error) {
 	if got.list == nil {
 		got = own(elf.SHT_DYNSYM)
 	}
-	return newTable(append(got.list, plt(f)...), got.names), nil
+	t = newTable(append(got.list, plt(f)...), got.names)
+	t.dialect = got.dialect
+	return t, nil
 }
 
 // found holds symbols of a file, and where their names are; names is nil if they are in memory.
 type found struct {
 	list  []Symbol
 	names *fileNames
+	dialect
 }
 
 // fromGo returns the functions of a stripped Go program, as fromSection does.
@@ -149,6 +152,7 @@ func fromSection(f *elf.File, typ elf.SectionType, r io.ReaderAt, open *OpenFile
 	if err != nil {
 		return found{}
 	}
+	got.dialect = dialectOf(str)
 	names := newStringTable(str)
 	list := make([]Symbol, 0, len(tab)/symSize/2) // about half of the entries are functions
 	for ; len(tab) >= symSize; tab = tab[symSize:] {

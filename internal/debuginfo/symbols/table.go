@@ -36,6 +36,7 @@ type Table struct {
 	list  []entry
 	text  []string   // names that are kept in memory
 	names *fileNames // the others; nil: there are none
+	dialect
 }
 
 // entry is a Symbol in less memory: large programs have a hundred thousand.
@@ -165,7 +166,8 @@ func (t *Table) Only(addrs []uint64) *Table {
 	}
 	slices.SortFunc(few, func(a, b Symbol) int { return cmp.Compare(a.Start, b.Start) }) // each start is there once in t
 	few = slices.CompactFunc(few, func(a, b Symbol) bool { return a.Start == b.Start })
-	only := &Table{list: make([]entry, len(few)), text: make([]string, len(few))}
+	only := &Table{list: make([]entry, len(few)), text: make([]string, len(few)),
+		dialect: t.dialect}
 	for i, s := range few {
 		only.list[i] = entry{s.Start, uint32(s.End - s.Start), uint32(i) | inText}
 		only.text[i] = unique.Make(s.Name).Value() // programs have many in common

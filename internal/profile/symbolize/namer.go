@@ -140,9 +140,13 @@ func (n *Namer) user(m *unwind.Mapping, key frameKey, pc uint64) (f *frame.Frame
 	}
 	addr := pc - bias
 	symbol := ""
-	if s := n.table(m.Object).Find(addr); s != nil {
+	table := n.table(m.Object)
+	if s := table.Find(addr); s != nil {
 		symbol = s.Name
 		f.Name, f.Offset = n.demangle(symbol), addr-s.Start
+		if plain := table.Decode(symbol); plain != "" && !n.opt.Mangled {
+			f.Name = plain
+		}
 	}
 	n.locate(f, m.Object, addr)
 	if f.Name == "" {
