@@ -3,6 +3,10 @@
 # runs, packages as they end, failures and skips; the whole output goes to build/test.log.
 set -u -o pipefail
 cd "$(dirname "$0")/.."
+if [ "$(id -u)" -eq 0 ] && ! unshare --mount true 2>/dev/null &&
+	unshare --mount --propagation unchanged perl scripts/rooted.pl "$PWD" true; then
+	exec unshare --mount --propagation unchanged perl scripts/rooted.pl "$PWD" scripts/test.sh # of a chroot
+fi
 mkdir -p build
 sources() { find . -name "$1" -not -path './build/*' -not -path './.git/*'; } # also without git
 
