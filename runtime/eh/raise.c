@@ -172,6 +172,52 @@ static __attribute__((noinline, cold)) struct ehx_answer give_up(uint64_t pc)
     return hand_over(libgcc__Unwind_RaiseException);
 }
 
+/* What the search phase has found of a frame. */
+struct found {
+    enum ehx_verdict says;
+    bool recalled;      /* as for an exception of this type before */
+    uint64_t pad;       /* landing pad at which the cleanup phase stops; 0: it asks the personality routine */
+    struct ehx_what is; /* unless recalled */
+};
+
+/* search finds whether a frame catches: as it did before, or by its personality routine, where that does not fail. */
+static inline bool search(struct found *d, struct ehx_exception *e, const struct ehx_frame *f, bool exact, bool asks,
+    uint64_t loads)
+{
+    uint64_t place = f->pc * 2 + exact, type = ehx_type_(e);
+    d->says = asks ? VERDICT_UNKNOWN : ehx_recall_(e, type, place, loads);
+    d->recalled = d->says != VERDICT_UNKNOWN;
+    if (likely(d->recalled))
+        return true;
+    ehx_describe_(&d->is, f->pc, exact, loads);
+    if (!d->is.personality)
+        return true;
+    struct ehx_context c;
+    struct ehx_frame copy = *f;
+    ehx_count_(COUNT_ASKED);
+    ehx_reason r = ask(SEARCH_PHASE, e, &copy, exact, &d->is, &c);
+    if (r != HANDLER_FOUND && r != CONTINUE_UNWIND)
+        return false;
+    d->says = r == HANDLER_FOUND ? VERDICT_CATCHES : VERDICT_PASSES;
+    if (!asks)
+        ehx_remember_(e, type, place, loads, &d->is, r == HANDLER_FOUND);
+    if (type == 0 || d->is.personality != ehx_gxx_)
+        d->pad = 0;
+    return true;
+}
+
+/* enter enters the handler in the frame that the search phase has found, if no frame before it has a cleanup. */
+static inline struct ehx_answer enter(struct ehx_landing *to, struct ehx_exception *e, const struct ehx_frame *f,
+    bool exact, const struct ehx_step *step, uint64_t pad, const struct found *d)
+{
+    to->frame = *f;
+    if (unlikely(!d->recalled))
+        return handler(to, e, &to->frame, exact, &d->is);
+    if (unlikely(step->kind & KIND_ARGS))
+        pop_args(&to->frame, pad);
+    return land_handler(to, &to->frame, e);
+}
+
 /* throw_by_frames throws frame by frame, without a trail. It stores the trail in learn, if not null. */
 static __attribute__((noinline)) struct ehx_answer throw_by_frames(struct ehx_exception *e, struct ehx_landing *to,
     uint64_t loads, struct ehx_trail *learn)
@@ -182,58 +228,37 @@ static __attribute__((noinline)) struct ehx_answer throw_by_frames(struct ehx_ex
     uint64_t first_pad = 0; /* landing pad of first, if it is a mere cleanup */
     unsigned passed = 1 << KIND_SKIP;
     for (ehx_look_again_(&s, f.pc, false, loads);; ) {
-        if (s.step.kind != KIND_SKIP) {
-            unsigned kind = s.step.kind;
-            bool stop = true, asks = false;
-            if (unlikely(kind >= KIND_HAND_OVER)) {
-                if (kind == KIND_HAND_OVER)
-                    return give_up(f.pc - !exact);
-                kind = ehx_kind_(&s.step);
-                asks = kind == KIND_ASK;
+        unsigned kind = s.step.kind;
+        bool stop = kind != KIND_SKIP;
+        struct found d;
+        d.pad = s.pad;
+        if (unlikely(kind >= KIND_HAND_OVER)) {
+            if (kind == KIND_HAND_OVER)
+                return give_up(f.pc - !exact);
+            if ((kind = ehx_kind_(&s.step)) == KIND_ASK)
+                d.pad = 0;
+        }
+        if (stop && kind != KIND_CLEANUP) {
+            if (unlikely(!search(&d, e, &f, exact, kind == KIND_ASK, loads)))
+                return result(FATAL_PHASE1_ERROR);
+            if (d.says == VERDICT_CATCHES) {
+                e->private_1 = 0;
+                e->private_2 = identity(&f, exact);
+                if (unlikely(d.recalled && learn))
+                    ehx_learn_trail_(learn, to->frame, e, ehx_type_(e), loads);
+                if (stops)
+                    break;
+                return enter(to, e, &f, exact, &s.step, s.pad, &d);
             }
-            uint64_t pad = asks ? 0 : s.pad;
-            if (kind != KIND_CLEANUP) {
-                struct ehx_what is;
-                uint64_t place = f.pc * 2 + exact, type = ehx_type_(e);
-                enum ehx_verdict said = asks ? VERDICT_UNKNOWN : ehx_recall_(e, type, place, loads);
-                bool recalled = said != VERDICT_UNKNOWN;
-                if (unlikely(!recalled) && (ehx_describe_(&is, f.pc, exact, loads), is.personality)) {
-                    struct ehx_context c;
-                    struct ehx_frame copy = f;
-                    ehx_count_(COUNT_ASKED);
-                    ehx_reason r = ask(SEARCH_PHASE, e, &copy, exact, &is, &c);
-                    if (r != HANDLER_FOUND && r != CONTINUE_UNWIND)
-                        return result(FATAL_PHASE1_ERROR);
-                    said = r == HANDLER_FOUND ? VERDICT_CATCHES : VERDICT_PASSES;
-                    if (!asks)
-                        ehx_remember_(e, type, place, loads, &is, r == HANDLER_FOUND);
-                    if (type == 0 || is.personality != ehx_gxx_)
-                        pad = 0; /* the cleanup phase asks again */
-                }
-                if (said == VERDICT_CATCHES) {
-                    e->private_1 = 0;
-                    e->private_2 = identity(&f, exact);
-                    if (unlikely(recalled && learn))
-                        ehx_learn_trail_(learn, to->frame, e, type, loads);
-                    if (stops)
-                        break;
-                    to->frame = f;
-                    if (unlikely(s.step.kind & KIND_ARGS) && recalled)
-                        pop_args(&to->frame, s.pad);
-                    if (likely(recalled))
-                        return land_handler(to, &to->frame, e);
-                    return handler(to, e, &to->frame, exact, &is);
-                }
-                if (said == VERDICT_PASSES)
-                    stop = kind != KIND_ACTION || pad == 0;
-            }
-            if (stop && !stops) {
-                stops = true;
-                passed |= 1 << KIND_CLEANUP;
-                first = f;
-                first_exact = exact;
-                first_pad = pad;
-            }
+            if (d.says == VERDICT_PASSES)
+                stop = kind != KIND_ACTION || d.pad == 0;
+        }
+        if (stop && !stops) {
+            stops = true;
+            passed |= 1 << KIND_CLEANUP;
+            first = f;
+            first_exact = exact;
+            first_pad = d.pad;
         }
         if (unlikely(ehx_advance_(&f, &s, &exact, loads, passed) != EH_ELF_OK))
             return give_up(f.pc - !exact);
