@@ -96,6 +96,9 @@ func (fs *Files) Find(p *Process, m *procfs.Mapping, made time.Time) Found {
 	if m.Inode == 0 || !strings.HasPrefix(m.Name, "/") {
 		return Found{}
 	}
+	if f, ok := fs.unchanged(m, made); ok {
+		return f
+	}
 	for _, w := range p.ways(m) {
 		var st syscall.Stat_t
 		// A link may lead out of the process's root here; then the number is another one, or the file the same.
@@ -123,6 +126,20 @@ func (fs *Files) Find(p *Process, m *procfs.Mapping, made time.Time) Found {
 		return Found{w, v, contents}
 	}
 	return Found{}
+}
+
+// unchanged returns the file that has the name of a mapping here, if its contents are known and nothing has changed it
+// since before the mapping was made: then it is the one mapped, since no other file got its numbers in between. Most
+// mappings of a machine need only this look.
+func (fs *Files) unchanged(m *procfs.Mapping, made time.Time) (f Found, ok bool) {
+	const apart = time.Second // longer than what clocks of files and of records differ by
+	var st syscall.Stat_t
+	if m.Device == "" || syscall.Stat(m.Name, &st) != nil || !sameNumbers(&st, m) ||
+		!time.Unix(st.Ctim.Unix()).Add(apart).Before(made) {
+		return Found{}, false
+	}
+	contents, known := fs.contents[versionOf(&st)]
+	return Found{way{path: m.Name}, versionOf(&st), contents}, known
 }
 
 // sameNumbers reports whether a file has the device and inode of a mapping. A mapping of unknown device has m.Device

@@ -45,3 +45,35 @@ func TestDevice(t *testing.T) {
 		}
 	}
 }
+
+// TestUnchanged: a file that is known counts as the one mapped without a look at the process only if it has the numbers
+// of the mapping, and was there before.
+func TestUnchanged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "program")
+	b, err := os.ReadFile("/bin/true")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, b, 0o700))
+	var st syscall.Stat_t
+	require.NoError(t, syscall.Stat(path, &st))
+	device := procfs.Device(unix.Major(st.Dev), unix.Minor(st.Dev))
+	m := procfs.Mapping{Start: 1 << 12, End: 2 << 12, Name: path, Inode: st.Ino, Device: device}
+	changed := time.Unix(st.Ctim.Unix())
+	files := NewFiles(unwind.NewObjects(unwind.Options{}), 1)
+	_, ok := files.unchanged(&m, changed.Add(time.Minute))
+	assert.False(t, ok, "not known")
+	require.True(t, files.Find(&Process{PID: -1}, &m, time.Time{}).isELF)
+	f, ok := files.unchanged(&m, changed.Add(time.Minute))
+	assert.True(t, ok && f.isELF && f.version == versionOf(&st), "known")
+	for _, made := range []time.Time{{}, changed.Add(-time.Minute), changed} {
+		_, ok = files.unchanged(&m, made)
+		assert.False(t, ok, "mapped at %v, changed at %v", made, changed)
+	}
+	for _, other := range []procfs.Mapping{{Name: path, Inode: st.Ino + 1, Device: device},
+		{Name: path, Inode: st.Ino, Device: "00:01"}, {Name: path, Inode: st.Ino}} {
+		_, ok = files.unchanged(&other, changed.Add(time.Minute))
+		assert.False(t, ok, "%+v", other)
+	}
+	require.NoError(t, os.WriteFile(path, append(b, 0), 0o700))
+	_, ok = files.unchanged(&m, changed.Add(time.Minute))
+	assert.False(t, ok, "written to")
+}
