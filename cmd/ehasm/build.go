@@ -15,6 +15,7 @@ import (
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/host"
+	"github.com/ehasm/ehasm/internal/profile/ondemand"
 
 	"github.com/spf13/pflag"
 )
@@ -22,8 +23,9 @@ import (
 const buildHelp = `Compile the unwind tables of ELF files. For each file NAME, build writes
 NAME.eh_elf.so beside it or under -o DIR. With --cache it writes the file where
 libehunwind finds it by the object's build-id:
-$XDG_CACHE_HOME/ehasm/.build-id/xx/yyyy.eh_elf.so. With --system, for root, it
-writes for all users, and leaves out files that other users can have written.
+$XDG_CACHE_HOME/ehasm/.build-id/xx/yyyy.eh_elf.so. Beside it go the tables by
+which 'ehasm record' unwinds in the kernel. With --system, for root, it writes
+for all users, and leaves out files that other users can have written.
 
 Usage:
   ehasm build [flags] PATH...
@@ -288,8 +290,12 @@ func failFolders(paths []string, c *console) {
 
 // options returns the settings of the build.
 func (opt *buildOptions) options() builder.Options {
-	return builder.Options{Code: opt.code, Cache: opt.cache, Workers: opt.jobs, Force: opt.force, Strict: opt.strict,
+	to := builder.Options{Code: opt.code, Cache: opt.cache, Workers: opt.jobs, Force: opt.force, Strict: opt.strict,
 		Unproven: opt.noVerify, Remote: opt.remote}
+	if opt.cache != "" && opt.cache != builder.SystemCache { // record has a cache of its user
+		to.Also = ondemand.KeepTables
+	}
+	return to
 }
 
 // buildProgress tells the console what a build does.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,14 +51,17 @@ func TestBuildCache(t *testing.T) {
 	b := writeFile(t, filepath.Join(dir, "b.so"), withBuildID(t, smallELF(t, 1), two))
 
 	const base = "ehasm/.build-id/"
-	want := []string{base + "11/" + string(bytes.Repeat([]byte("11"), 19)) + ".eh_elf.so",
-		base + "22/" + string(bytes.Repeat([]byte("22"), 19)) + ".eh_elf.so"}
+	var want []string
+	for _, id := range []string{"11", "22"} {
+		name := base + id + "/" + strings.Repeat(id, 19)
+		want = append(want, name+".eh_elf.bpf", name+".eh_elf.so")
+	}
 	r := ehasm(t, "build", "--cache", dir)
 	require.Equal(t, exitDone, r.code, r.stderr)
-	assert.Equal(t, want, files(t, cache), "one for each build-id, no temporary file left")
+	assert.Equal(t, want, files(t, cache), "two for each build-id, no temporary file left")
 	assert.Equal(t, []string{"a.so", "b.so", "copy/a.so"}, files(t, dir), "nothing beside the objects")
 
-	f, err := os.Open(filepath.Join(cache, want[1]))
+	f, err := os.Open(filepath.Join(cache, want[3]))
 	require.NoError(t, err)
 	defer f.Close()
 	info, err := elfout.ReadInfo(f)
@@ -70,15 +74,19 @@ func TestBuildCache(t *testing.T) {
 	for _, name := range want {
 		require.NoError(t, os.Chtimes(filepath.Join(cache, name), stamp, stamp))
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(cache, want[0]), []byte("damaged"), 0o644))
+	for _, name := range want[:2] {
+		require.NoError(t, os.WriteFile(filepath.Join(cache, name), []byte("damaged"), 0o600))
+	}
 	r = ehasm(t, "build", "--cache", a, b)
 	require.Equal(t, exitDone, r.code, r.stderr)
-	st, err := os.Stat(filepath.Join(cache, want[1]))
+	st, err := os.Stat(filepath.Join(cache, want[3]))
 	require.NoError(t, err)
 	assert.True(t, st.ModTime().Equal(stamp), "up to date")
-	made, err := os.ReadFile(filepath.Join(cache, want[0]))
-	require.NoError(t, err)
-	assert.NotEqual(t, "damaged", string(made))
+	for _, name := range want[:2] {
+		made, err := os.ReadFile(filepath.Join(cache, name))
+		require.NoError(t, err)
+		assert.NotEqual(t, "damaged", string(made))
+	}
 	r = ehasm(t, "build", "--cache", a, b)
 	assert.Contains(t, r.stdout, "up to date")
 
@@ -120,17 +128,19 @@ func TestCacheVerb(t *testing.T) {
 	}
 	require.Equal(t, exitDone, ehasm(t, "build", "--cache", dir).code)
 	made := files(t, cache)
-	require.Len(t, made, 2)
+	require.Len(t, made, 4, "eh_elfs, and tables for the kernel")
 	old := time.Now().AddDate(0, 0, -8)
-	require.NoError(t, os.Chtimes(filepath.Join(cache, made[1]), old, old))
+	for _, name := range made[2:] {
+		require.NoError(t, os.Chtimes(filepath.Join(cache, name), old, old))
+	}
 
 	r = ehasm(t, "cache", "--prune")
-	assert.Regexp(t, `: 2 files, 0\.\d MB, .* `+old.Format(time.DateOnly)+`.*\nremoved: 0 files, 0\.0 MB\n\z`, r.stdout)
+	assert.Regexp(t, `: 4 files, 0\.\d MB, .* `+old.Format(time.DateOnly)+`.*\nremoved: 0 files, 0\.0 MB\n\z`, r.stdout)
 	r = ehasm(t, "cache", "--prune", "--unused", "7")
-	assert.Contains(t, r.stdout, "removed: 1 files")
-	assert.Equal(t, made[:1], files(t, cache))
+	assert.Contains(t, r.stdout, "removed: 2 files")
+	assert.Equal(t, made[:2], files(t, cache))
 	r = ehasm(t, "cache", "--prune", "--max-size", "1", "--json")
-	assert.Contains(t, r.stdout, `"removed": 1`)
+	assert.Contains(t, r.stdout, `"removed": 2`)
 	assert.Empty(t, files(t, cache))
 
 	require.Equal(t, exitDone, ehasm(t, "build", "--cache", dir).code)
@@ -143,8 +153,8 @@ func TestCacheVerb(t *testing.T) {
 	assert.Equal(t, made, files(t, cache))
 	require.NoError(t, os.Remove(filepath.Join(dir, "b.so")))
 	r = ehasm(t, "cache", "--prune", "--only", dir)
-	assert.Contains(t, r.stdout, "removed: 1 files")
-	assert.Equal(t, made[:1], files(t, cache))
+	assert.Contains(t, r.stdout, "removed: 2 files")
+	assert.Equal(t, made[:2], files(t, cache))
 
 	for _, args := range [][]string{{"x"}, {"--prune", "x"}, {"--prune", "--only"}, {"--only", dir}, {"--unused", "3"},
 		{"--max-size", "3"}, {"--prune", "--max-size", "many"}} {

@@ -268,6 +268,9 @@ func TestCacheFolders(t *testing.T) {
 			case d.IsDir():
 				n++
 				assert.Equal(t, fs.FileMode(0o700), st.Mode().Perm(), path)
+			case strings.HasSuffix(path, abi.TablesSuffix):
+				n++
+				assert.Equal(t, fs.FileMode(0o600), st.Mode().Perm(), path)
 			default:
 				n++
 				assert.Equal(t, fs.FileMode(0o644), st.Mode().Perm(), path)
@@ -276,7 +279,7 @@ func TestCacheFolders(t *testing.T) {
 		}))
 		assert.GreaterOrEqual(t, n, 4, verb)
 		if verb == "build" {
-			assert.Equal(t, 5, n, "folders and an eh_elf")
+			assert.Equal(t, 6, n, "folders, an eh_elf and tables")
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ehasm/ehasm/compile"
+	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
 // Options are the settings of a build.
@@ -19,6 +20,9 @@ type Options struct {
 	Force    bool   // write files that are up to date, too
 	Strict   bool   // what cannot be compiled is a failure, not left out
 	Unproven bool   // do not prove the code against the tables
+
+	// Also makes what else the cache has of an object; nil: nothing.
+	Also func(context.Context, *dwarfcfa.Object)
 
 	Remote *Remote // with Cache: where eh_elfs are taken from that it has; nil: all are made here
 }

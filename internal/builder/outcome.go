@@ -58,6 +58,9 @@ func compileJob(ctx context.Context, j *Job, opt *Options, gate *publisher, p Pr
 			return o.refused(err, opt.Strict)
 		}
 	}
+	if opt.Also != nil {
+		opt.Also(ctx, object)
+	}
 	target := targetOf(j, opt)
 	id := compile.Identify(object, opt.Code, target)
 	if !opt.Force {

@@ -31,8 +31,19 @@ func (d *Maker) Tables(ctx context.Context, o *unwind.Object, wanted bool) (*bpf
 	if err != nil {
 		return nil, err
 	}
+	return d.tables(ctx, object, wanted, d.opt.Keep && d.believed(object.Name(), pathOf(object, file)))
+}
+
+// KeepTables adds to the user's cache the tables by which the kernel unwinds an object, unless they are there, or cannot
+// be made.
+func KeepTables(ctx context.Context, object *dwarfcfa.Object) {
+	New(Options{}).tables(ctx, object, true, true)
+}
+
+// tables is Tables; keep adds what is made to the cache.
+func (d *Maker) tables(ctx context.Context, object *dwarfcfa.Object, wanted, keep bool) (*bpfunwind.Tables, error) {
 	opt := d.code()
-	if size > rows.LargestMade { // its code without rows is for walks of copies
+	if object.FileSize() > rows.LargestMade { // its code without rows is for walks of copies
 		opt.Synth = compile.SynthOff
 	}
 	how := fmt.Sprintf("%s %s %x", compile.Release, opt.OfTable(), object.DebugFrameHash())
@@ -44,7 +55,7 @@ func (d *Maker) Tables(ctx context.Context, o *unwind.Object, wanted bool) (*bpf
 		return nil, err
 	}
 	ts, err := bpfunwind.Make(table.Table)
-	if err == nil && d.opt.Keep && d.believed(object.Name(), pathOf(object, file)) {
+	if err == nil && keep {
 		d.keepTables(object, table, ts, how)
 	}
 	return ts, err

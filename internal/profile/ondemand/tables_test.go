@@ -97,4 +97,6 @@ func TestTablesCached(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Dir(write2), 0o700))
 	require.NoError(t, os.WriteFile(write2, good, 0o600))
 	assert.Nil(t, cached(Options{}), "another object with the build-id")
+	KeepTables(t.Context(), o)
+	assert.NotNil(t, cached(Options{}), "as build --cache keeps them")
 }
