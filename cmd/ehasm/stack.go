@@ -309,6 +309,8 @@ func runStack(ctx context.Context, opt *stackOptions, c *console) int {
 	}
 	if err := out.Finish(); err != nil {
 		c.fail(opt.output, err)
+	} else if out.File() != nil && opt.Format != nil {
+		c.note(opt.output, errors.New(opt.Format.HowToLook(output.Name(opt.output))))
 	}
 	return exitDone // or failed, if c has a failure
 }

@@ -191,7 +191,9 @@ func TestStackMerge(t *testing.T) {
 	dir := t.TempDir()
 	for name, begin := range map[string]string{"a.svg": "<?xml", "a.pb.gz": "\x1f\x8b", "a.txt": "process "} {
 		path := filepath.Join(dir, name)
-		assert.Equal(t, result{}, ehasm(t, "stack", "-o", path, strconv.Itoa(pid)))
+		r := ehasm(t, "stack", "-o", path, strconv.Itoa(pid))
+		assert.Zero(t, r.code, r.stderr)
+		assert.Equal(t, name != "a.txt", strings.HasPrefix(r.stderr, "ehasm: "+path+": "), r.stderr)
 		b, err := os.ReadFile(path)
 		require.NoError(t, err)
 		assert.True(t, strings.HasPrefix(string(b), begin), name)

@@ -40,7 +40,7 @@ func Library(named, variable, name string) (string, error) {
 			return Usable(path)
 		}
 	}
-	return "", fmt.Errorf("not found beside %s, in ../lib or build/runtime from there: the package libehunwind has it, 'make runtime' makes it, %s names it",
+	return "", fmt.Errorf("not found beside %s, in ../lib or build/runtime from there: the package libehunwind and 'make install' have it, 'make runtime' makes it for ./ehasm, %s names it",
 		output.Name(self), variable)
 }
 

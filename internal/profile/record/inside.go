@@ -445,7 +445,7 @@ func (p *Profile) insideText() string {
 		{c.NoLive, "samples could not be followed, and count as freed"},
 		{c.Declined, "programs were not recorded: their limits (ulimit -v, -d) leave no room, a seccomp filter was there first, or too many ran"},
 		{c.Damaged, "damaged records were left out: a program has written to the recorder's memory"},
-		{c.NoElf, "objects had no eh_elf in the cache: stacks may end in them"},
+		{c.NoElf, "objects had no eh_elf in the cache: stacks that end in them are whole the next time"},
 	} {
 		if l.n > 0 {
 			fmt.Fprintf(&b, "  %d %s\n", l.n, l.text)
