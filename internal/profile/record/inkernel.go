@@ -31,6 +31,7 @@ type inKernel struct {
 	tables
 	views  map[uint32]*kernelView
 	old    []uint32         // views that no process has; their samples may still be in the rings
+	oldest int              // of them, those whose samples this round has
 	copied map[int32]copier // processes whose samples came with copies
 	came   bool             // samples have come with copies in this round
 	fresh  bool             // the kernel was told of a process since
@@ -197,7 +198,10 @@ func (k *inKernel) close() {
 }
 
 // begin takes the walks that the kernel has made.
-func (k *inKernel) begin() (waiting bool, err error) { return k.walks.Fill() }
+func (k *inKernel) begin() (waiting bool, err error) {
+	k.oldest = len(k.old)
+	return k.walks.Fill()
+}
 
 // arrive first counts the walks that were made before.
 func (k *inKernel) arrive(ring int, raw, next []byte, at uint64) {
@@ -208,10 +212,10 @@ func (k *inKernel) arrive(ring int, raw, next []byte, at uint64) {
 // end counts the walks before limit, and tells the kernel of processes.
 func (k *inKernel) end(limit uint64) error {
 	k.walks.Before(limit, k.countWalk)
-	for _, view := range k.old {
+	for _, view := range k.old[:k.oldest] {
 		delete(k.views, view)
 	}
-	k.old = nil
+	k.old = k.old[k.oldest:]
 	k.update(time.Now())
 	return k.copies.end(limit)
 }
@@ -226,8 +230,7 @@ func (k *inKernel) countWalk(w *bpfunwind.Sample) {
 	one := sampled{Sample: Sample{Time: w.Time, Period: w.Period, TID: int32(w.TID), CPU: w.CPU}, pid: int32(w.PID),
 		event:  uint8(w.Source),
 		kernel: w.Kernel, user: frameStack{pcs: w.User, cause: causeOf(w)}}
-	if view == nil || w.View != p.view && w.View != p.viewBefore || p.sampledMaps != view.maps &&
-		!sameCode(view.maps, p.sampledMaps, w.User) {
+	if view == nil || p.sampledMaps != view.maps && !sameCode(view.maps, p.sampledMaps, w.User) {
 		one.user = frameStack{cause: unwind.NoMapping} // another process has the number, or other code is there now
 	}
 	if one.user.cause == unwind.Outermost {
@@ -353,9 +356,8 @@ func (k *inKernel) tell(pid int32, p *process, now time.Time) {
 	if err != nil {
 		return
 	}
-	before := p.view
 	k.leave(p)
-	p.view, p.viewBefore = view, before
+	p.view = view
 	k.views[view] = &kernelView{maps, len(list), 1}
 	k.fresh = true
 }

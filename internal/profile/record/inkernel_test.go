@@ -332,6 +332,57 @@ func TestInKernelReleased(t *testing.T) {
 	assert.Empty(t, k.objects)
 }
 
+// TestInKernelViews: samples of a round in which the kernel is told of libraries twice have their stacks, also those
+// made before the first time. One is good as long as the code of its frames is where it was.
+func TestInKernelViews(t *testing.T) {
+	opt := kernelOptions(t)
+	if opt == nil {
+		return
+	}
+	dir := compileC(t, map[string]string{"one.so": "int one(void) { return 1; }", "two.so": "int two(void) { return 2; }"},
+		"-shared", "-fPIC")
+	tables := opt.Tables
+	opt.Tables = func(o *unwind.Object, _ bool) (*bpfunwind.Tables, error) { return tables(o, true) }
+	s, err := Open(*opt)
+	require.NoError(t, err)
+	defer s.Close()
+	k, tr := s.stacks.(*inKernel), s.tracker
+	const pid, base, size = gone, 0x10000, 0x1000
+	tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("x"), Exec: true})
+	one := objectAt(tr, pid, mappingAt(t, filepath.Join(dir, "one.so")))
+	two := objectAt(tr, pid, mappingAt(t, filepath.Join(dir, "two.so")))
+	begin := func() {
+		_, err := k.begin()
+		require.NoError(t, err)
+	}
+	tell := func(start uint64, o *unwind.Object) uint32 {
+		tr.place(pid, start, size, size, o)
+		_, p := tr.sampled(pid, pid)
+		k.tell(pid, p, time.Now())
+		return p.view
+	}
+	var cause unwind.Cause
+	k.unwound = func(one *sampled, _ *thread, _ *process) { cause = one.user.cause }
+	ended := func(view uint32) unwind.Cause {
+		k.countWalk(&bpfunwind.Sample{View: view, PID: pid, TID: pid, User: []uint64{base + 0x10},
+			Outcome: bpfunwind.EndOfStack})
+		return cause
+	}
+	view := tell(base, one)
+	begin()
+	tell(2*base, two)
+	tell(3*base, two)
+	assert.Equal(t, unwind.Outermost, ended(view), "the same round")
+	require.NoError(t, k.end(0))
+	begin()
+	assert.Equal(t, unwind.Outermost, ended(view), "the next one has those made before the call")
+	last := tell(base, two)
+	assert.Equal(t, unwind.NoMapping, ended(view), "other code is there")
+	assert.Equal(t, unwind.Outermost, ended(last))
+	require.NoError(t, k.end(0))
+	assert.NotContains(t, k.views, view)
+}
+
 // worker is a program whose functions have a name of their own and frames of a size of their own; it ends as another
 // program.
 const worker = `

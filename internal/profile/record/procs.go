@@ -32,9 +32,8 @@ type process struct {
 	parent  int32
 	code    *jit.Code        // what lies in no file; nil: there is none
 	texts   []unwind.Mapping // executable mappings of files so far
-	// view is what the kernel was told of its code, see inKernel, and viewBefore what before; 0: nothing.
-	view, viewBefore uint32
-	listed           int // mappings that were there when they were last read because there were too many
+	view    uint32           // what the kernel was told of its code, see inKernel; 0: nothing
+	listed  int              // mappings that were there when they were last read because there were too many
 }
 
 // thread is a thread of a process.
