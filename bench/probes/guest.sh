@@ -111,6 +111,18 @@ for i in 1 2 3 4 5; do
 	echo "900 calls of malloc, on any CPU: $(samples own.folded)"
 done
 
+# A CPU may go offline at any moment, also while the events of all are opened.
+cpu1=/sys/devices/system/cpu/cpu1/online
+while :; do echo 0 >$cpu1; echo 1 >$cpu1; done &
+changes=$!
+for i in 1 2 3 4 5 6; do
+	own -o hotplug.folded -a -F 97 -d 1 || fail 'record -a, as CPU 1 goes offline and online'
+	echo "samples, as CPU 1 goes offline and online: $(awk '{ n += $NF } END { print n + 0 }' hotplug.folded)"
+done
+kill $changes
+wait $changes
+echo 1 >$cpu1
+
 # refused TEXT ARGUMENT...: record fails with one line that has the text.
 refused() {
 	text=$1

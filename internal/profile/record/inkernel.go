@@ -94,21 +94,17 @@ func newInKernel(o *Options) (k *inKernel, err error) {
 }
 
 // attach gives the programs to the events of a session, whose copies are base.
-func (k *inKernel) attach(s *Session, base *copies) error {
+func (k *inKernel) attach(s *Session, base *copies) (err error) {
 	k.copies, k.tracker, k.unwound = base, s.tracker, s.unwound
 	streams := map[uint32]*stream{0: &s.open.samples, longSource: &s.open.long}
 	for i := range s.open.more {
 		streams[uint32(i+1)] = &s.open.more[i]
 	}
-	cpus, err := onlineCPUs()
-	if err != nil {
-		return err
-	}
 	for number, program := range k.programs {
 		st := streams[number]
 		for i, event := range st.all {
 			if st.source.hooked { // one for each CPU
-				err = program.CopyTo(cpus[i], event.FD())
+				err = program.CopyTo(s.open.cpus[i], event.FD())
 			} else {
 				err = program.Attach(event.FD())
 			}
@@ -117,7 +113,7 @@ func (k *inKernel) attach(s *Session, base *copies) error {
 			}
 		}
 		if st.source != nil && st.source.hooked && st.source.probe != nil {
-			if err := k.hookProbe(program, st.source, cpus[0]); err != nil {
+			if err := k.hookProbe(program, st.source, s.open.cpus[0]); err != nil {
 				return err
 			}
 		}

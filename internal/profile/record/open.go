@@ -37,6 +37,7 @@ type opened struct {
 	long          stream   // samples with longer copies, into the rings of samples; not enabled yet
 	more          []stream // samples at Options.More, into the same rings
 	user          bool     // the kernel must not be sampled
+	cpus          []int    // that events were opened on
 	rings         int      // bytes of a CPU's, as the kernel gave them
 	eager         bool     // each sample wakes the reader
 }
@@ -64,13 +65,23 @@ func attrBytes(a *perfevent.Attr) []byte {
 
 // open opens the events of the target; user is set if the kernel must not be sampled, inKernel if stacks are unwound
 // there. Nothing is counted until the events are enabled, or the command is executed.
-func (o *Options) open(user, inKernel bool) (*opened, error) {
+func (o *Options) open(user, inKernel bool) (op *opened, err error) {
+	raiseFileLimit()
+	const tries = 3 // a CPU may go offline meanwhile
+	for range tries {
+		if op, err = o.openOnce(user, inKernel); !errors.Is(err, unix.ENODEV) {
+			break
+		}
+	}
+	return op, err
+}
+
+func (o *Options) openOnce(user, inKernel bool) (*opened, error) {
 	cpus, err := onlineCPUs()
 	if err != nil {
 		return nil, err
 	}
-	raiseFileLimit()
-	op := &opened{user: user}
+	op := &opened{user: user, cpus: cpus}
 	for _, e := range o.events() {
 		switch {
 		case op.user && e.probe != nil:
@@ -84,15 +95,13 @@ func (o *Options) open(user, inKernel bool) (*opened, error) {
 		op.eager, op.samples.attr.Wakeup = true, 1 // copies are rare, and tell of processes
 	}
 	op.side.attr = o.sideAttr(op.user)
-	if err := op.side.open(o, cpus, sideRing); err != nil {
-		op.close()
-		return nil, err
+	if err = op.side.open(o, cpus, sideRing); err == nil {
+		err = op.samples.open(o, cpus, o.Ring)
 	}
-	if err := op.samples.open(o, cpus, o.Ring); err != nil {
-		op.close()
-		return nil, err
+	if err == nil {
+		err = op.openMore(o)
 	}
-	if err := op.openMore(o, cpus); err != nil {
+	if err != nil {
 		op.close()
 		return nil, err
 	}
@@ -114,10 +123,10 @@ func (o *Options) open(user, inKernel bool) (*opened, error) {
 }
 
 // openMore opens the further events.
-func (op *opened) openMore(o *Options, cpus []int) error {
+func (op *opened) openMore(o *Options) error {
 	for _, e := range o.More {
 		op.more = append(op.more, stream{source: e, attr: o.sampleAttr(e, op.user, o.Ring)})
-		if err := op.more[len(op.more)-1].open(o, cpus, 0, op.samples.first...); err != nil {
+		if err := op.more[len(op.more)-1].open(o, op.cpus, 0, op.samples.first...); err != nil {
 			return err
 		}
 	}
