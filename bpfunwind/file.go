@@ -21,7 +21,7 @@ var errDamaged = errors.New("a damaged file of tables, or one of another release
 // The form of files: a magic number, the XXH64 of all that follows, the lengths of Made and of the note (u32), both,
 // and the tables.
 const (
-	fileMagic = "bpfufil1"
+	fileMagic = "bpfufil2"
 	fileHash  = len(fileMagic)
 	fileSizes = fileHash + 8
 	fileTexts = fileSizes + 8

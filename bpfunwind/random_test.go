@@ -162,7 +162,9 @@ func (g *generator) row() dwarfcfa.Row {
 		switch g.IntN(4) {
 		case 0, 1:
 			row.Regs[reg] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: g.below()}
-			if drap {
+			if drap && g.IntN(6) == 0 { // as r13, which GCC then has for the CFA
+				row.Regs[reg].Offset = -16
+			} else if drap {
 				row.Regs[reg] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleExpression,
 					Expr: g.expr(true, dwarfcfa.ExprOp{Code: dwarfcfa.OpReg, Reg: base, Arg: g.below()})}
 			}

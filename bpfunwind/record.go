@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/ehasm/ehasm/abi"
 )
@@ -42,6 +43,9 @@ const (
 
 	// flagStale is set beside a kind: registers that a call may change have other values in the caller.
 	flagStale = 0x80
+	// flagSaved is set beside the size of a DRAP frame's block: another word lies below the return address, see
+	// placeSaved. So GCC saves the register that has the CFA, if calls do not change it.
+	flagSaved = 0x80
 )
 
 // Bytes of a record.
@@ -58,14 +62,15 @@ const (
 
 // Slots are the first bytes of the program's state: words that were read, and registers.
 const (
-	wordsEnd = 104          // a block's words end here, except in a DRAP frame, where they begin at 0
-	maxFast  = 64           // bytes of a block that lies in the window
-	placeRA  = wordsEnd - 8 // the return address of a DRAP frame, which lies below the CFA, not in the block
-	slotCFA  = 104
-	slotLost = 112 // a value that stands for a lost register
-	slotRSP  = 168
-	slotRIP  = 176
-	slotsEnd = 256
+	wordsEnd   = 104          // a block's words end here, except in a DRAP frame, where they begin at 0
+	maxFast    = 64           // bytes of a block that lies in the window
+	placeRA    = wordsEnd - 8 // the return address of a DRAP frame, which lies below the CFA, not in the block
+	placeSaved = placeRA - 8  // the word below it
+	slotCFA    = 104
+	slotLost   = 112 // a value that stands for a lost register
+	slotRSP    = 168
+	slotRIP    = 176
+	slotsEnd   = 256
 )
 
 // saved lists the callee-saved registers in the order of records.
@@ -149,6 +154,9 @@ func (s *step) record(kind byte) record {
 	r[byteSize] = byte(shift - low)
 	if kind == kindDRAP {
 		r[byteSize] = byte(high - shift)
+		if slices.Contains(s.places[:], wordBelowRA) {
+			r[byteSize] |= flagSaved
+		}
 	}
 	for i, p := range s.places {
 		r[sourceByte(i)] = source(p, kind, shift)
@@ -180,6 +188,9 @@ func hasCaller(r record) bool {
 // wordBelowCFA is where calls put the return address.
 var wordBelowCFA = place{kind: placeWordAtCFA, off: -8}
 
+// wordBelowRA is the next word.
+var wordBelowRA = place{kind: placeWordAtCFA, off: -16}
+
 // source returns where the program finds a register of the caller.
 func source(p place, kind byte, shift int64) byte {
 	switch p.kind {
@@ -195,6 +206,8 @@ func source(p place, kind byte, shift int64) byte {
 		return byte(wordsEnd + p.off - shift)
 	case p.kind == placeWordAtRegister:
 		return byte(p.off - shift)
+	case p == wordBelowRA:
+		return placeSaved
 	}
 	return placeRA
 }
@@ -249,7 +262,7 @@ func (r record) decode() (step, error) {
 	case kindDRAP:
 		s.cfa.form = cfaDeref
 		shift = 8 * int64(int8(r[byteExtra]))
-		tooLong = size > placeRA
+		tooLong = size&^flagSaved > placeSaved
 	}
 	if tooLong {
 		return step{}, fmt.Errorf("record %x: block of %d bytes", r, size)
@@ -266,6 +279,9 @@ func (r record) decode() (step, error) {
 	}
 	if kind == kindDRAP && s.places[columnRIP] != wordBelowCFA {
 		return step{}, fmt.Errorf("record %x: return address elsewhere than below the CFA", r)
+	}
+	if kind == kindDRAP && size >= flagSaved && !slices.Contains(s.places[:], wordBelowRA) {
+		return step{}, fmt.Errorf("record %x: a word that no register has", r)
 	}
 	return s, nil
 }
@@ -284,7 +300,9 @@ func (r record) place(source byte, base uint16, shift int64) (place, bool) {
 		return place{kind: placeCFA}, true
 	case drap && source == placeRA:
 		return wordBelowCFA, true
-	case drap && at+8 <= size:
+	case drap && source == placeSaved && size >= flagSaved:
+		return wordBelowRA, true
+	case drap && at+8 <= size&^flagSaved:
 		return place{kind: placeWordAtRegister, reg: base, off: shift + at}, true
 	case !drap && at+8 <= wordsEnd && at >= wordsEnd-size:
 		return place{kind: placeWordAtCFA, off: shift + at - wordsEnd}, true

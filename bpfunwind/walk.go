@@ -289,7 +289,12 @@ func (w *walker) rare() {
 	w.readUser(unreadable)
 	w.add(load(asm.R3, asm.R9, byteBase, asm.Byte), asm.Add.Reg(asm.R3, asm.R6), load(asm.R3, asm.R3, 0, asm.DWord))
 	w.extraWords(asm.R3)
-	w.add(load(asm.R2, asm.R9, byteSize, asm.Byte), asm.JGT.Imm(asm.R2, placeRA, damaged), move(asm.R1, asm.R6))
+	w.add(load(asm.R2, asm.R9, byteSize, asm.Byte), asm.And.Imm(asm.R2, flagSaved-1),
+		asm.JGT.Imm(asm.R2, placeSaved, damaged), move(asm.R1, asm.R6))
+	w.readUser("incomplete")
+	w.add(load(asm.R2, asm.R9, byteSize, asm.Byte), asm.JLT.Imm(asm.R2, flagSaved, "restore"),
+		move(asm.R1, asm.R6), asm.Add.Imm(asm.R1, placeSaved), asm.Mov.Imm(asm.R2, 8), move(asm.R3, asm.R7),
+		asm.Add.Imm(asm.R3, -16))
 	w.readUser("incomplete")
 	w.add(asm.Ja.Label("restore"))
 
