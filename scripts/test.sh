@@ -17,8 +17,9 @@ unformatted=$(sources '*.go' | xargs gofmt -l)
 
 : >build/test.log
 passed() { grep -cE '^ *--- PASS' build/test.log; }
-alive() { # says every 30 seconds that the tests go on
-	while sleep 30 >/dev/null; do echo "   $SECONDS s, $(passed) tests passed"; done
+running() { readlink /proc/[0-9]*/exe 2>/dev/null | grep -o '[^/]*\.test$' | sort -u | tr '\n' ' '; }
+alive() { # says every 30 seconds that the tests go on: a package's count when it ends
+	while sleep 30 >/dev/null; do echo "   $SECONDS s, $(passed) tests passed; running: $(running)"; done
 }
 
 go list ./... >/dev/null || { echo "go cannot load the packages: see above" >&2; exit 1; }
