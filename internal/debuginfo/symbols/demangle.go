@@ -47,7 +47,7 @@ func Demangle(name string) string {
 		if !strings.HasPrefix(mangled, "_") || !affordable(mangled) {
 			return Cut(name)
 		}
-		plain = plainShift(filter(keepUnderscores(mangled), demangle.NoParams))
+		plain = filter(keepUnderscores(mangled), demangle.NoParams)
 	}
 	if entry {
 		plain += pltMark
@@ -123,7 +123,7 @@ func DemangleParameters(name string) string {
 	}
 	switch list[end+1:] {
 	case "", " const", " volatile", " const volatile", " &", " &&", " const &", " const &&":
-		return plainShift(list)
+		return list
 	}
 	return "" // of a function that returns a pointer to another
 }
@@ -153,52 +153,6 @@ func demangleOCaml(name string) (string, bool) {
 		b.WriteByte(rest[i])
 	}
 	return b.String(), true
-}
-
-// plainShift removes the parentheses that package demangle, unlike libiberty and so
-// perf, puts around a shift to the right in template arguments: <((3)>>(1))>.
-func plainShift(name string) string {
-	const shift = ")>>("
-	if !strings.Contains(name, shift) {
-		return name
-	}
-	pair, dropped := parentheses(name), make([]bool, len(name))
-	for i := range len(name) {
-		if dropped[i] || !strings.HasPrefix(name[i:], shift) {
-			continue
-		}
-		left, right := pair[i], pair[i+len(shift)-1]
-		if left > 0 && right > 0 && right+1 < len(name) && name[left-1] == '(' && name[right+1] == ')' {
-			dropped[left-1], dropped[right+1] = true, true
-		}
-	}
-	var b strings.Builder
-	for i := range len(name) {
-		if !dropped[i] {
-			b.WriteByte(name[i])
-		}
-	}
-	return b.String()
-}
-
-// parentheses returns for each parenthesis in s the index of its partner, and -1 for one
-// that has none.
-func parentheses(s string) []int {
-	pair := make([]int, len(s))
-	var open []int
-	for i := range len(s) {
-		pair[i] = -1
-		switch s[i] {
-		case '(':
-			open = append(open, i)
-		case ')':
-			if n := len(open) - 1; n >= 0 {
-				pair[i], pair[open[n]] = open[n], i
-				open = open[:n]
-			}
-		}
-	}
-	return pair
 }
 
 // closedAfter returns the index of the parenthesis that closes the one at an index, or
