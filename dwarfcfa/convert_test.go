@@ -20,7 +20,7 @@ import (
 // TestToSFrame writes sections of each version and reads them back: what they answer is
 // what the table does, at every byte, and it is as much as the report says.
 func TestToSFrame(t *testing.T) {
-	paths := []string{"/lib/x86_64-linux-gnu/libc.so.6", "/bin/ls"}
+	paths := []string{"/bin/ls", "/lib/x86_64-linux-gnu/libc.so.6"}
 	if SFrameObjects() != "" {
 		paths = GSFrame(t)
 	}

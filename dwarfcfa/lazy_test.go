@@ -75,6 +75,9 @@ func TestLazyTable(t *testing.T) {
 	build("gofmt, .debug_frame alone", exec.Command("go", "build", "-o", filepath.Join(dir, "gofmt"), "cmd/gofmt"))
 	for name, path := range paths {
 		t.Run(name, func(t *testing.T) {
+			if name != "both sections" {
+				testtool.Long(t)
+			}
 			o, err := Open(path)
 			require.NoError(t, err)
 			defer o.Close()

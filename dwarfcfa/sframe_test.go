@@ -32,19 +32,19 @@ func TestSFrame(t *testing.T) {
 	t.Run("Objdump", func(t *testing.T) { testSFrameObjdump(t, objects) })
 	t.Run("EHFrame", func(t *testing.T) { testSFrameEHFrame(t, objects) })
 	t.Run("Auto", func(t *testing.T) { testSFrameAuto(t, objects[0]) })
-	t.Run("Mutations", func(t *testing.T) { testSFrameMutations(t, objects[2]) })
+	t.Run("Mutations", func(t *testing.T) { testSFrameMutations(t, objects[0]) })
 }
 
 func gsframe(t testing.TB) []string {
 	t.Helper()
 	dir := t.TempDir()
 	var objects []string
-	for _, c := range [][]string{
+	for _, c := range testtool.Sweep([][]string{
+		{"gcc", "-O2", "-fno-omit-frame-pointer", "../validate/live/testdata/shapes.c"},
 		{"gcc", "-O2", "../runtime/clients/trace.c"},
 		{"gcc", "-O0", "../validate/live/testdata/shapes.c"},
-		{"gcc", "-O2", "-fno-omit-frame-pointer", "../validate/live/testdata/shapes.c"},
 		{"g++", "-O2", "../runtime/clients/work.cc"},
-	} {
+	}) {
 		out := filepath.Join(dir, fmt.Sprint(len(objects))+".so")
 		cmd := exec.Command(c[0], append(c[1:], "-shared", "-fPIC", "-Wa,--gsframe", "-I../runtime/include", "-o",
 			out)...)

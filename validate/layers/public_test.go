@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -25,6 +26,7 @@ func public() []string {
 
 // TestPublicExamples runs the examples of the public packages in another module, which may not import what is internal.
 func TestPublicExamples(t *testing.T) {
+	testtool.Long(t)
 	dir := t.TempDir()
 	top, err := filepath.Abs("../..")
 	require.NoError(t, err)

@@ -34,6 +34,7 @@ func stacks(t *testing.T, exe string) (gdb, perf string) {
 // stacks end: clang's empty function has an empty FDE, which some linkers keep in .eh_frame_hdr. gdb's stacks are
 // whole.
 func TestHidden(t *testing.T) {
+	testtool.Long(t)
 	testtool.Need(t, "clang++", "ld.lld", "mold", "ld.gold", "gdb", "perf")
 	const program = `void spin() { for (;;); }
 static int n;
@@ -69,6 +70,7 @@ int main(int c, char **) { try { thrower(c > 1 ? 100000000 : 0); } catch (int x)
 // TestLoader has an FDE that begins with an address. A linker may leave it to the loader: then libgcc, which reads
 // memory, finds the FDE if .eh_frame_hdr has it, but gdb and perf, which read the file, do not.
 func TestLoader(t *testing.T) {
+	testtool.Long(t)
 	testtool.Need(t, "g++", "ld.lld", "gdb", "perf")
 	dir := t.TempDir()
 	write := func(name, text string) string {

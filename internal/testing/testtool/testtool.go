@@ -17,6 +17,14 @@ func Sweep[T any](cases []T) []T {
 	return cases
 }
 
+// Long skips a test of whole programs with -short, as between two edits.
+func Long(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("long")
+	}
+}
+
 // Need skips the test unless every one of the programs is on PATH. The message
 // is "needs gcc, gdb": the prefix is what CI looks for to tell this skip from
 // one that is meant.
