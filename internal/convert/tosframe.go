@@ -145,8 +145,10 @@ func ruleToSFrame(t *dwarfcfa.Table, rule dwarfcfa.RegRule) (sframe.Rule, error)
 				Deref: rule.Kind == dwarfcfa.RuleExpression}, nil
 		}
 		return sframe.Rule{}, fmt.Errorf("%w: a register by an expression", sframe.ErrCannotSay)
+	case dwarfcfa.RuleUndefined: // of rbp: sframeRow asks no other register that may be lost
+		return sframe.Rule{}, fmt.Errorf("%w: a lost rbp", sframe.ErrCannotSay)
 	}
-	return sframe.Rule{}, fmt.Errorf("%w: a lost rbp", sframe.ErrCannotSay)
+	return sframe.Rule{}, fmt.Errorf("%w: a rule of kind %d", sframe.ErrCannotSay, rule.Kind)
 }
 
 // fits reports whether an offset has at most 32 bits.

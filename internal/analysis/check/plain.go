@@ -75,8 +75,7 @@ func (p *plainRow) set(row *dwarfcfa.Row, in *dwarfcfa.Interp) {
 		cfa.Kind == dwarfcfa.CFAExpr && keptRegisters(in, cfa.Expr)
 	for d := range row.Regs {
 		rule := &row.Regs[d]
-		p.keeps = p.keeps && (rule.Kind <= dwarfcfa.RuleValOffset ||
-			rule.Kind >= dwarfcfa.RuleExpression && keptRegisters(in, rule.Expr))
+		p.keeps = p.keeps && readsKept(in, rule)
 		h := uint8(codeflow.RA)
 		if d < 16 {
 			h = hardware[d]
@@ -108,6 +107,19 @@ func (p *plainRow) set(row *dwarfcfa.Row, in *dwarfcfa.Interp) {
 			p.ok = false
 		}
 	}
+}
+
+// readsKept reports whether a rule reads the stack, rsp and callee-saved registers only. A rule of a kind that has no
+// case here, as one that copies another register, may read more.
+func readsKept(in *dwarfcfa.Interp, rule *dwarfcfa.RegRule) bool {
+	switch rule.Kind {
+	case dwarfcfa.RuleUnspecified, dwarfcfa.RuleUndefined, dwarfcfa.RuleSameValue, dwarfcfa.RuleOffset,
+		dwarfcfa.RuleValOffset:
+		return true
+	case dwarfcfa.RuleExpression, dwarfcfa.RuleValExpression:
+		return keptRegisters(in, rule.Expr)
+	}
+	return false
 }
 
 // keptRegisters reports whether an expression reads rsp and callee-saved registers only.
