@@ -51,7 +51,7 @@ func TestRecordAllocStorms(t *testing.T) {
 				sum += float64(s.Value[1])
 			}
 			assert.InEpsilon(t, bytes, sum, 0.03, said)
-			assert.NotContains(t, said, "samples had no room")
+			assert.NotContains(t, said, "samples without room")
 			assert.Regexp(t, `complete +\d+ +(100\.0|9[5-9]\.\d) %`, said)
 		})
 	}

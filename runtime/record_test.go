@@ -251,7 +251,7 @@ func TestRecordAllocLimits(t *testing.T) {
 		out, said, status := r.record(t, "-o", "p.folded", "sh", "-c", "ulimit "+limit+"; exec "+heap+" 4")
 		assert.Zero(t, status, said)
 		assert.Equal(t, string(alone), out)
-		assert.Contains(t, said, "1 programs were not recorded: their limits (ulimit -v, -d) leave no room", limit)
+		assert.Contains(t, said, "programs that were not recorded, as their limits (ulimit -v, -d) leave no room", limit)
 	}
 	cmd := exec.Command("sh", "-c", `ulimit -f 1000; exec "$@"`, "sh", r.path("ehasm"), "heap", "-o", "p.folded", heap,
 		"4")

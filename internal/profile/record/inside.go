@@ -430,8 +430,9 @@ func (p *Profile) insideText() string {
 			fmt.Fprintf(&b, "  these figures rest on few samples (%d) and may well be %.0f %% off; a lower --period takes more\n", c.Taken, 100/math.Sqrt(float64(max(c.Taken, 1))))
 		}
 	}
-	fmt.Fprintf(&b, "%d samples in %.1f s of %d processes, %d distinct stacks, %.1f frames each\n", c.Taken,
-		p.Duration.Seconds(), c.Processes, n.Unwound,
+	number := stackfmt.Number
+	fmt.Fprintf(&b, "%s in %.1f s of %s, %s, %.1f frames each\n", number(c.Taken, "sample"), p.Duration.Seconds(),
+		number(uint64(c.Processes), "process"), number(n.Unwound, "distinct stack"),
 		float64(n.Frames)/float64(max(n.Unwound, 1)))
 	for cause := range unwind.NumCauses {
 		stackfmt.SummaryLine(&b, cause.String(), n.Ends[cause], n.Unwound, " of the stacks")
@@ -440,15 +441,15 @@ func (p *Profile) insideText() string {
 		n    uint64
 		text string
 	}{
-		{uint64(c.OwnMalloc), "processes have their own malloc, which is not recorded"},
-		{c.NoRoom + c.Refused, "samples had no room"},
-		{c.NoLive, "samples could not be followed, and count as freed"},
-		{c.Declined, "programs were not recorded: their limits (ulimit -v, -d) leave no room, a seccomp filter was there first, or too many ran"},
-		{c.Damaged, "damaged records were left out: a program has written to the recorder's memory"},
-		{c.NoElf, "objects had no eh_elf in the cache: stacks that end in them are whole the next time"},
+		{uint64(c.OwnMalloc), "processes with their own malloc, which is not recorded"},
+		{c.NoRoom + c.Refused, "samples without room"},
+		{c.NoLive, "samples that could not be followed, and count as freed"},
+		{c.Declined, "programs that were not recorded, as their limits (ulimit -v, -d) leave no room, a seccomp filter was there first, or too many ran"},
+		{c.Damaged, "damaged records that were left out, as a program has written to the recorder's memory"},
+		{c.NoElf, "objects without an eh_elf in the cache (stacks that end there are whole the next time)"},
 	} {
 		if l.n > 0 {
-			fmt.Fprintf(&b, "  %d %s\n", l.n, l.text)
+			fmt.Fprintf(&b, "  %s: %d\n", l.text, l.n)
 		}
 	}
 	return b.String()

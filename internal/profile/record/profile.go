@@ -227,9 +227,11 @@ func (p *Profile) Text(w io.Writer) {
 		return
 	}
 	c := &p.Counts
-	fmt.Fprintf(w, "%d samples in %.1f s, %d distinct stacks", c.Samples, p.Duration.Seconds(), p.distinct())
+	number := stackfmt.Number
+	fmt.Fprintf(w, "%s in %.1f s, %s", number(c.Samples, "sample"), p.Duration.Seconds(),
+		number(uint64(p.distinct()), "distinct stack"))
 	if c.Unwound > 0 {
-		fmt.Fprintf(w, "; %d stacks unwound, %.1f frames each", c.Unwound, float64(c.Frames)/float64(c.Unwound))
+		fmt.Fprintf(w, "; %s unwound, %.1f frames each", number(c.Unwound, "stack"), float64(c.Frames)/float64(c.Unwound))
 	}
 	fmt.Fprintln(w)
 	line := func(name string, n, of uint64) { stackfmt.SummaryLine(w, name, n, of, "") }
@@ -245,14 +247,15 @@ func (p *Profile) Text(w io.Writer) {
 	line("32-bit code", c.Compat, c.Samples)
 	line("lost by the kernel", c.Lost, c.Samples+c.Lost)
 	if c.Throttled > 0 {
-		fmt.Fprintf(w, "  the kernel stopped sampling %d times for a while: raise kernel.perf_event_max_sample_rate, or lower -F\n", c.Throttled)
+		fmt.Fprintf(w, "  the kernel stopped sampling for a while, %s: raise kernel.perf_event_max_sample_rate, or lower -F\n",
+			number(c.Throttled, "time"))
 	}
 	if c.LostSide > 0 {
-		fmt.Fprintf(w, "  %d records of what processes map were lost; /proc/PID/maps was read again %d times\n", c.LostSide,
-			c.Reread)
+		fmt.Fprintf(w, "  lost: %s of what processes map; /proc/PID/maps was read again %s\n",
+			number(c.LostSide, "record"), number(c.Reread, "time"))
 	}
 	if c.Bad > 0 {
-		fmt.Fprintf(w, "  %d records could not be read\n", c.Bad)
+		fmt.Fprintf(w, "  %s could not be read\n", number(c.Bad, "record"))
 	}
 }
 

@@ -224,7 +224,7 @@ func (r *inside) write(h *hostProgram) *record.Profile {
 	for i, other := range p.Inside.NotRecorded[:min(len(p.Inside.NotRecorded), many)] {
 		c.Note(other.Comm, other)
 		if more := len(p.Inside.NotRecorded) - many; i == many-1 && more > 0 {
-			c.Note("record", fmt.Errorf("%d more were not recorded", more))
+			c.Note("record", fmt.Errorf("not recorded, too: %d more", more))
 		}
 	}
 	if !r.opt.Run.Quiet {

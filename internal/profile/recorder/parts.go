@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ehasm/ehasm/internal/profile/record"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 )
 
@@ -195,7 +196,7 @@ func (s *parts) write(p *record.Profile) {
 
 // status says what a part holds, and what recording it took.
 func (s *parts) status(p *record.Profile) string {
-	return fmt.Sprintf("%d samples of %.1f s, %d lost; %s", p.Counts.Samples, p.Duration.Seconds(), p.Counts.Lost,
+	return fmt.Sprintf("%s of %.1f s, %d lost; %s", stackfmt.Number(p.Counts.Samples, "sample"), p.Duration.Seconds(), p.Counts.Lost,
 		s.usage.text())
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/record"
+	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 	"github.com/ehasm/ehasm/internal/rows"
 	"github.com/ehasm/ehasm/internal/rows/jit"
@@ -294,7 +295,7 @@ func (r *run) tellLimits() {
 		r.c.Note("record", fmt.Errorf("stacks are copied: %w", err))
 	}
 	if n := r.session.Refused(); n > 0 {
-		r.c.Note("record", fmt.Errorf("%d threads of child processes are not recorded: they are of another user", n))
+		r.c.Note("record", fmt.Errorf("not recorded, as another user's: %s of child processes", stackfmt.Number(uint64(n), "thread")))
 	}
 }
 
@@ -302,7 +303,7 @@ func (r *run) tellLimits() {
 func (r *run) tellLost(lost uint64) {
 	if got := r.session.RingBytes(); lost > 0 && got < r.opt.Sampling.Ring && !r.opt.Run.Quiet {
 		r.c.Note("record", fmt.Errorf(
-			"%d samples were lost: %d KB of memory for those of a CPU instead of %d, as no more may be locked (kernel.perf_event_mlock_kb, ulimit -l)", lost, got>>10, r.opt.Sampling.Ring>>10))
+			"%s lost: %d KB of memory for those of a CPU instead of %d, as no more may be locked (kernel.perf_event_mlock_kb, ulimit -l)", stackfmt.Number(lost, "sample"), got>>10, r.opt.Sampling.Ring>>10))
 	}
 }
 

@@ -125,7 +125,8 @@ func (t *top) name() {
 	for parts := range t.todo {
 		p := record.Join(parts)
 		stacks := topStacks(p, t.r)
-		title := fmt.Sprintf("%s: %d samples in the last %.0f s", t.r.target(), p.Counts.Samples, p.Duration.Seconds())
+		title := fmt.Sprintf("%s: %s in the last %.0f s", t.r.target(), stackfmt.Number(p.Counts.Samples, "sample"),
+			p.Duration.Seconds())
 		if p.Counts.Lost > 0 {
 			title += fmt.Sprintf(", %d lost", p.Counts.Lost)
 		}

@@ -177,6 +177,18 @@ func SummaryLine(w io.Writer, name string, n, of uint64, more string) {
 	}
 }
 
+// Number returns a number with what it counts, such as a process, or two processes.
+func Number(n uint64, what string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(what, "s"):
+		what += "es"
+	default:
+		what += "s"
+	}
+	return fmt.Sprint(n, " ", what)
+}
+
 // Specs returns all formats. The first is the default.
 func Specs() []*Spec {
 	return []*Spec{perfSpec(), foldedSpec(), jsonSpec(), pprofSpec(), svgSpec()}

@@ -57,3 +57,11 @@ func TestAggregated(t *testing.T) {
 		assert.Contains(t, out.String(), want)
 	}
 }
+
+// TestNumber: one of a thing is no plural.
+func TestNumber(t *testing.T) {
+	assert.Equal(t, "1 sample", Number(1, "sample"))
+	assert.Equal(t, "0 samples", Number(0, "sample"))
+	assert.Equal(t, "1 process", Number(1, "process"))
+	assert.Equal(t, "2 processes", Number(2, "process"))
+}
