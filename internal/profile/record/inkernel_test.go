@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -130,8 +129,8 @@ func TestInKernelCalls(t *testing.T) {
 	assert.NotZero(t, calls)
 }
 
-// TestInKernelCached: where tables are cached, all stacks of a program that begins are whole from its third sample on,
-// however deep.
+// TestInKernelCached: where tables are cached, none are made, and from the first deep stack that is whole on, all are:
+// copies hold none of them.
 func TestInKernelCached(t *testing.T) {
 	opt := kernelOptions(t)
 	if opt == nil {
@@ -139,37 +138,38 @@ func TestInKernelCached(t *testing.T) {
 	}
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	opt.Frequency, opt.Samples = 997, true
-	const calls, enough, atMost, tries, late = 1000, 50, 6000, 8, 2
+	const calls, enough, atMost, tries = 1000, 50, 6000, 8
 	program := filepath.Join(compileC(t,
 		map[string]string{"deep": strings.Replace(deep, "down(40)", fmt.Sprintf("down(%d)", calls-1), 1)}), "deep")
-	least, all := math.MaxInt, 0
-	for try := 0; try < tries && least > late; try++ { // a busy machine may wake the reader late
-		made := ondemand.New(ondemand.Options{Keep: true})
-		opt.Objects = unwind.NewObjects(unwind.Options{Prepare: made.Prepare})
+	cut, whole, made := 1, 0, 0
+	for try := 0; try < tries && (cut > 0 || whole < enough/2); try++ { // on a busy machine a walk may take too long
+		maker := ondemand.New(ondemand.Options{Keep: true})
+		opt.Objects = unwind.NewObjects(unwind.Options{Prepare: maker.Prepare})
 		opt.Tables = func(o *unwind.Object, wanted bool) (*bpfunwind.Tables, error) {
-			return made.Tables(t.Context(), o, wanted)
+			if wanted && o.Name == program {
+				made++
+			}
+			return maker.Tables(t.Context(), o, wanted)
 		}
 		p := recordUntil(t, *opt, exec.Command(program), func(c *Counts) bool {
 			return c.InKernel >= enough ||
 				c.Samples >= atMost
 		})
 		slices.SortFunc(p.Samples, func(a, b Sample) int { return cmp.Compare(a.Time, b.Time) })
-		last := 0 // number of the last sample of the program that is not whole
-		all = 0
+		cut, whole = 0, 0
 		for _, sample := range p.Samples {
-			if st := &p.Stacks[sample.Stack]; p.Comms[st.Comm] == "deep" {
-				all++
-				if st.End != unwind.Outermost {
-					last = all
-				}
+			switch st := &p.Stacks[sample.Stack]; {
+			case p.Comms[st.Comm] != "deep":
+			case st.End == unwind.Outermost && len(p.Frames(nil, st)) > calls && st.Origin&fromLater == 0:
+				whole++
+			case whole > 0 && st.End != unwind.Outermost:
+				cut++
 			}
 		}
-		if try > 0 { // the first one has filled the cache
-			least = min(least, last)
-		}
 	}
-	assert.LessOrEqual(t, least, late)
-	assert.Greater(t, all, enough)
+	assert.Zero(t, cut)
+	assert.GreaterOrEqual(t, whole, enough/2)
+	assert.Equal(t, 1, made, "the first time")
 }
 
 // TestInKernelGo: goroutines end where Go puts their end, also on the stacks that Go's runtime switches to.
@@ -227,7 +227,7 @@ int main(int argc, char **argv) {
 	if (!fork()) { close(in[1]); _exit(echo()); }
 	int hits = 0;
 	for (int more = 20; more > 0; usleep(10000), hits++) { sink += ping(0); more -= !access(argv[1], F_OK); }
-	for (int i = 0; i < 20000; i++, hits++) sink += ping(i);
+	for (int i = 0; i < 5000; i++, hits++) sink += ping(i);
 	struct rusage own;
 	getrusage(RUSAGE_SELF, &own);
 	printf("%ld %d\n", own.ru_nvcsw + own.ru_nivcsw, hits);
@@ -243,7 +243,7 @@ int main(int argc, char **argv) {
 	require.NoError(t, err)
 	switches := &Event{Name: "sched:sched_switch", typ: unix.PERF_TYPE_TRACEPOINT, every: 1, kernel: true,
 		raw: "sched_switch"}
-	opt.Event, opt.More = switches, []*Event{probe}
+	opt.Event, opt.More, opt.Ring = switches, []*Event{probe}, 64<<20 // for all events, should the reader get no CPU
 	made := map[string]*bpfunwind.Tables{}
 	tables := opt.Tables
 	opt.Tables = func(o *unwind.Object, _ bool) (ts *bpfunwind.Tables, err error) {
@@ -275,7 +275,7 @@ int main(int argc, char **argv) {
 		}
 		assert.Contains(t, []string{"events", "sh"}, p.Comms[s.Comm])
 	}
-	assert.Greater(t, hits, 20000)
+	assert.Greater(t, hits, 5000)
 	assert.Equal(t, hits, counts[probe.Name])
 	assert.GreaterOrEqual(t, counts[switches.Name], switched, "of the process and its child")
 	assert.Less(t, counts[switches.Name], 3*switched)

@@ -52,7 +52,7 @@ type tracker struct {
 	spaces    uint32
 	onMap     func(pid int32, m procfs.Mapping, buildID []byte) // called for mappings read from /proc; may be nil
 	onComm    func(pid, tid int32, comm string)
-	stacks    stacks // is told of forks, and of what the number of a process no longer means
+	stacks    stacks // is told of forks, and of what the number of a process no longer means; copies need not be told
 }
 
 // exits holds what has ended.
