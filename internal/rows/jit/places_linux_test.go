@@ -140,14 +140,15 @@ func TestPlacesMapped(t *testing.T) {
 	}
 }
 
-// TestPlacesHere: processes of this namespace write where they do, and are not remembered. Of others, a limited number
-// is.
+// TestPlacesHere: root's processes of this namespace write where they do, and are not remembered. Of others, a limited
+// number is.
 func TestPlacesHere(t *testing.T) {
 	p := NewPlaces(true, "/a", "/tmp")
 	defer p.Close()
 	self := int32(os.Getpid())
 	p.See(self)
-	assert.Empty(t, p.byPID)
+	user := symbols.UserOf(self)
+	assert.Equal(t, user != 0, p.byPID[self] != nil)
 	maps := p.Maps(self)
 	require.Len(t, maps, 2)
 	assert.Equal(t, fmt.Sprintf("/tmp/perf-%d.map", self), maps[1].Path)
@@ -157,7 +158,7 @@ func TestPlacesHere(t *testing.T) {
 	p.Learn(self, ps.Space(self).Maps())
 	got, ok := p.Dumped(self)
 	assert.True(t, ok)
-	assert.Equal(t, symbols.Written{Path: "/x/jit-5.dump", Name: "/x/jit-5.dump", PID: self}, got)
+	assert.Equal(t, symbols.Written{Path: "/x/jit-5.dump", Name: "/x/jit-5.dump", PID: self, User: user}, got)
 	for i := range int32(2 * mostPlaces) {
 		p.Dump(1<<30+i, "/tmp/jit-1.dump", 0, 0)
 		assert.LessOrEqual(t, len(p.byPID), mostPlaces)
