@@ -398,7 +398,7 @@ func (s *state) memory(f *form) error {
 		m.Disp = int64(int8(s.code[s.pos]))
 		// EVEX multiplies byte displacements by the operand's size: disp8*N.
 		if in.Enc == EncEVEX && f != nil {
-			n := f.n
+			n := s.size(f.n)
 			if in.Broadcast && f.nb != 0 {
 				n = f.nb
 			}

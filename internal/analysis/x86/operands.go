@@ -108,12 +108,12 @@ func (s *state) size(n uint8) uint8 {
 			return 8
 		}
 		return 4
-	// The vector length; with rounding control it is 512 bits.
-	case sizeL:
+	// The vector length, or a half, a quarter or an eighth of it; with rounding control it is 512 bits.
+	case sizeL, sizeL2, sizeL4, sizeL8:
 		if s.in.Enc == EncEVEX && s.in.Broadcast && s.in.ModRM >= 0xc0 {
 			return 64
 		}
-		return 16 << s.in.L
+		return 16 << s.in.L >> (n - sizeL)
 	// cmpxchg8b and cmpxchg16b.
 	case sizeCX:
 		if s.in.W {

@@ -44,17 +44,21 @@ const (
 
 // Sizes that depend on the prefixes; others are bytes.
 const (
-	sizeV   = 200 + iota // operand size: 2, 4 or 8
-	sizeZ                // 2 or 4
-	sizeY                // 4 or 8
-	sizeL                // vector length
-	sizeCX               // 8 or 16, cmpxchg8b
-	size512              // fxsave
+	sizeV = 200 + iota // operand size: 2, 4 or 8
+	sizeZ              // 2 or 4
+	sizeY              // 4 or 8
+	sizeL              // vector length, and parts of it
+	sizeL2
+	sizeL4
+	sizeL8
+	sizeCX  // 8 or 16, cmpxchg8b
+	size512 // fxsave
 )
 
 // form is one instruction form: which prefixes and ModRM bytes choose it, and what it does. pp, w, l, mod and reg are
 // masks of accepted values (mod: 1 register, 2 memory).
 type form struct {
+	slot            uint16 // as opcode numbers maps and opcodes
 	op              Op
 	pp, w, l, mod   uint8
 	reg             uint8
@@ -63,10 +67,23 @@ type form struct {
 	acc             uint16 // Access, two bits for each operand
 	read, write     uint16 // implicit registers, whole
 	readOp, writeOp uint16 // implicit registers, as wide as the operand
-	n, nb           uint8  // EVEX: factor of disp8 without and with broadcast
+	n, nb           uint8  // EVEX: factor of disp8, a size, without and with broadcast
 }
 
+// span is a stretch of forms.
 type span struct {
 	first uint16
 	n     uint8
 }
+
+// spans holds the forms of each opcode: of the legacy maps 0-3, VEX 1-3, EVEX 1-6, XOP 8-10.
+var spans = func() (s [16*256 + 1]span) {
+	for i := range forms {
+		o := &s[forms[i].slot]
+		if o.n == 0 {
+			o.first = uint16(i)
+		}
+		o.n++
+	}
+	return s
+}()

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"go/format"
 	"os"
+	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -26,7 +28,7 @@ type form struct {
 	acc             int      // two bits for each operand: 1 read, 2 written
 	read, write     int      // whole registers
 	readOp, writeOp int      // as wide as the operand
-	n, nb           int      // factors of disp8, without and with broadcast
+	n, nb           int      // factors of disp8, without and with broadcast; n may be a negative number of lengths
 	immLen          int      // bytes of immediates; not written out
 }
 
@@ -408,12 +410,65 @@ func vectorForm(l string) (*form, error) {
 	return fm, nil
 }
 
-// source returns the form as a Go literal.
-func (f *form) source(id string) string {
-	return fmt.Sprintf("{op: %s, pp: %d, w: %d, l: %d, mod: %d, reg: %#x, modrm: %d, args: [5]argSpec{%s}, acc: %#x, read: %#x, write: %#x, readOp: %#x, writeOp: %#x, n: %d, nb: %d},\n",
-		id, f.pp, f.w, f.l, f.mod, f.reg, max(f.modrm, 0), strings.Join(f.args, ", "), f.acc, f.read, f.write, f.readOp,
-		f.writeOp, f.n, f.nb)
+// lengths are the sizes that follow the vector length: whole, half, and so on.
+var lengths = [...]string{"sizeL", "sizeL2", "sizeL4", "sizeL8"}
+
+// lengthOf returns which of lengths n bytes are at a vector length of vl bytes, or -1.
+func lengthOf(n, vl int) int {
+	for i := range lengths {
+		if n == vl>>i {
+			return i
+		}
+	}
+	return -1
 }
+
+// merge joins forms of an opcode that differ in the vector length alone, and in memory and factors of disp8 that are as
+// large as it, or a half, a quarter or an eighth of it.
+func merge(forms []*form, slot func(f *form) int) (out []*form) {
+	merged := map[string]*form{}
+	for _, f := range forms {
+		if f.space != "v" && f.space != "e" || f.l != 1 && f.l != 2 && f.l != 4 {
+			out = append(out, f)
+			continue
+		}
+		g, vl := *f, 16*f.l
+		g.args = slices.Clone(f.args)
+		for i, a := range g.args {
+			var n int
+			if _, err := fmt.Sscanf(a, "{argMem, 0, %d}", &n); err == nil && lengthOf(n, vl) >= 0 {
+				g.args[i] = "{argMem, 0, " + lengths[lengthOf(n, vl)] + "}"
+			}
+		}
+		if k := lengthOf(g.n, vl); k >= 0 {
+			g.n = -1 - k
+		}
+		g.l = 0
+		key := fmt.Sprint(slot(f), g)
+		if first := merged[key]; first == nil {
+			merged[key] = f
+			out = append(out, f)
+		} else {
+			first.l, first.args, first.n = first.l|f.l, g.args, g.n
+		}
+	}
+	return out
+}
+
+// source returns the form as a Go literal.
+func (f *form) source(id string, slot int) string {
+	n := strconv.Itoa(f.n)
+	if f.n < 0 {
+		n = lengths[-1-f.n]
+	}
+	s := fmt.Sprintf("{slot: %#x, op: %s, pp: %d, w: %d, l: %d, mod: %d, reg: %#x, modrm: %d, args: [5]argSpec{%s}, acc: %#x, "+
+		"read: %#x, write: %#x, readOp: %#x, writeOp: %#x, n: %s, nb: %d},\n", slot, id, f.pp, f.w, f.l, f.mod, f.reg,
+		max(f.modrm, 0), strings.Join(f.args, ", "), f.acc, f.read, f.write, f.readOp, f.writeOp, n, f.nb)
+	return zeroField.ReplaceAllString(s, "")
+}
+
+// zeroField is a field that a literal need not have.
+var zeroField = regexp.MustCompile(`, \w+: (0x0\b|0\b|\[5\]argSpec\{\})`)
 
 // ident returns the constant's name of a mnemonic.
 func ident(name string) string {
@@ -449,6 +504,7 @@ func generate() error {
 	base := map[string]int{"s": 0, "v": 3, "e": 6, "x": 5}
 	slot := func(f *form) int { return (base[f.space]+f.m)*256 + f.op }
 	sort.SliceStable(forms, func(i, j int) bool { return slot(forms[i]) < slot(forms[j]) })
+	forms = merge(forms, slot)
 	// The constants are in the order of the alphabet.
 	names := map[string]bool{}
 	names["pause"] = true // nop with f3
@@ -470,24 +526,10 @@ func generate() error {
 		fmt.Fprintf(&b, "%q,\n", n)
 	}
 	b.WriteString("}\n\nvar forms = [...]form{\n")
-	const slots = 16 * 256 // 0-3 legacy, 4-6 VEX, 7-12 EVEX, 13-15 XOP
-	first, count := make([]int, slots), make([]int, slots)
-	for i, f := range forms {
-		s := slot(f)
-		if count[s] == 0 {
-			first[s] = i
-		}
-		count[s]++
-		b.WriteString(f.source(ident(f.name)))
+	for _, f := range forms {
+		b.WriteString(f.source(ident(f.name), slot(f)))
 	}
-	b.WriteString("}\n\n// spans holds the forms of each opcode: the first and how many.\nvar spans = [...]span{\n")
-	// Opcodes without a form are left out: their span is zero.
-	for s := range first {
-		if count[s] > 0 {
-			fmt.Fprintf(&b, "%#x: {%d, %d},\n", s, first[s], count[s])
-		}
-	}
-	fmt.Fprintf(&b, "%#x: {0, 0},\n}\n", slots)
+	b.WriteString("}\n")
 	src, err := format.Source(b.Bytes())
 	if err != nil {
 		return err
