@@ -183,18 +183,18 @@ func (s *sum) add(t *terms, x term, k uint64) bool {
 			s.c += k * n.k
 			return true
 		case tAdd:
-			if !s.addPart(t, n.a, k*n.k) {
+			if !s.addPart(n.a, k*n.k) {
 				return false
 			}
 			x = n.b
 		default:
-			return s.addPart(t, x, k)
+			return s.addPart(x, k)
 		}
 	}
 }
 
 // addPart adds k*a to a sum, a being no sum. It reports whether there was room.
-func (s *sum) addPart(t *terms, a term, k uint64) bool {
+func (s *sum) addPart(a term, k uint64) bool {
 	// Insertion keeps the parts sorted: equal sums become equal lists.
 	i := 0
 	for ; i < s.n && s.part[i].a < a; i++ {
