@@ -173,7 +173,7 @@ func (r *run) tuneRuntime() (end func()) {
 	heap, garbage := firstCollection, usualGarbage
 	if r.opt.Sampling.Realtime {
 		heap = firstCollectionRealtime
-	} else if r.opt.Run.inParts() {
+	} else if r.opt.Run.inParts() || r.opt.Target.All { // it goes on for long
 		garbage = littleGarbage
 	}
 	collect, fewer := postponeCollection(heap, garbage), spareProcessors()
