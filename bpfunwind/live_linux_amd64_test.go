@@ -192,8 +192,8 @@ func (s *session) refresh(pid uint32) {
 		var start, end, offset, inode uint64
 		var prot, device, name string
 		fmt.Sscanf(lines.Text(), "%x-%x %s %x %s %d", &start, &end, &prot, &offset, &device, &inode)
-		if at := strings.IndexAny(lines.Text(), "/["); at > 0 {
-			name = lines.Text()[at:]
+		if column := strings.IndexAny(lines.Text(), "/["); column > 0 {
+			name = lines.Text()[column:]
 		}
 		if len(prot) < 3 || prot[2] != 'x' || inode == 0 && name != "[vdso]" {
 			continue

@@ -125,9 +125,9 @@ func TestProgramMutants(t *testing.T) {
 
 // where returns an instruction's distance from the last label.
 func where(list asm.Instructions, i int) string {
-	for at := i; at >= 0; at-- {
-		if name := list[at].Symbol(); name != "" {
-			return fmt.Sprintf("%s+%d", name, i-at)
+	for k := i; k >= 0; k-- {
+		if name := list[k].Symbol(); name != "" {
+			return fmt.Sprintf("%s+%d", name, i-k)
 		}
 	}
 	return fmt.Sprintf("start+%d", i)
@@ -161,12 +161,12 @@ func (g *rig) endsElsewhere(t *testing.T) bool {
 	clear(g.states)
 	g.use(t, circleTable())
 	circle := func() {
-		at := g.base + 64
-		binary.LittleEndian.PutUint64(g.arena[64:], at)
+		offset := g.base + 64
+		binary.LittleEndian.PutUint64(g.arena[64:], offset)
 		binary.LittleEndian.PutUint64(g.arena[72:], g.code+8)
 		clear(g.input[:8*(abi.NumRegs+2)])
-		binary.LittleEndian.PutUint64(g.input[8*abi.RBP:], at)
-		binary.LittleEndian.PutUint64(g.input[8*abi.RSP:], at)
+		binary.LittleEndian.PutUint64(g.input[8*abi.RBP:], offset)
+		binary.LittleEndian.PutUint64(g.input[8*abi.RSP:], offset)
 		binary.LittleEndian.PutUint64(g.input[8*abi.RIP:], g.code+8)
 		binary.LittleEndian.PutUint64(g.input[8*abi.NumRegs:], 1)
 	}

@@ -196,27 +196,27 @@ func layOut(mappings []Mapping) (list []byte, err error) {
 
 // appendRegions appends the regions of a mapping.
 func (m *Mapping) appendRegions(list []byte) []byte {
-	at := m.Start
+	addr := m.Start
 	for i := range m.Object.parts {
 		p := &m.Object.parts[i]
 		// Addresses wrap where an object lies below its link-time ones, so offsets in the mapping are compared.
 		start, end := p.start+m.Bias, p.end()+m.Bias
-		if int64(end-at) <= 0 || int64(start-m.End) >= 0 {
+		if int64(end-addr) <= 0 || int64(start-m.End) >= 0 {
 			continue
 		}
 		first := uint64(0) // page of the part
-		if int64(start-at) > 0 {
-			list = appendRegion(list, at, start, noChunk, 0, 0, 0)
-			at = start
+		if int64(start-addr) > 0 {
+			list = appendRegion(list, addr, start, noChunk, 0, 0, 0)
+			addr = start
 		} else {
-			first = (at - start) >> pageShift
+			first = (addr - start) >> pageShift
 		}
 		end = min(end, m.End)
-		list = appendRegion(list, at, end, p.chunk, p.offset+uint32(4*first), p.offset+uint32(p.entries),
+		list = appendRegion(list, addr, end, p.chunk, p.offset+uint32(4*first), p.offset+uint32(p.entries),
 			p.offset+uint32(p.records))
-		at = end
+		addr = end
 	}
-	return appendRegion(list, at, m.End, noChunk, 0, 0, 0)
+	return appendRegion(list, addr, m.End, noChunk, 0, 0, 0)
 }
 
 // appendRegion appends a region; several, if it is larger than a region can be.

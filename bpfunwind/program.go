@@ -120,8 +120,8 @@ func (p *program) copy() {
 // begin fills the state. r9 is the address of the process's view.
 func (p *program) begin(process asm.Register) {
 	header := func(off int) int { return stateHeader + off }
-	for at := 0; at < viewSize; at += 8 {
-		p.add(load(asm.R1, asm.R9, at, asm.DWord), store(asm.R8, stateView+at, asm.R1, asm.DWord))
+	for offset := 0; offset < viewSize; offset += 8 {
+		p.add(load(asm.R1, asm.R9, offset, asm.DWord), store(asm.R8, stateView+offset, asm.R1, asm.DWord))
 	}
 	p.add(
 		load(asm.R1, asm.R8, stateView+12, asm.Word), store(asm.R8, header(headerView), asm.R1, asm.Word),
@@ -186,8 +186,8 @@ func (p *program) threadRegisters() {
 // copyRegisters fills the slots from a struct pt_regs.
 func (p *program) copyRegisters(from asm.Register) {
 	p.add(load(asm.R1, from, ptCS, asm.DWord), asm.JNE.Imm(asm.R1, userCS, "foreign"))
-	for reg, at := range ptRegs {
-		p.add(load(asm.R1, from, at, asm.DWord), store(asm.R8, int(slots[reg]), asm.R1, asm.DWord))
+	for reg, offset := range ptRegs {
+		p.add(load(asm.R1, from, offset, asm.DWord), store(asm.R8, int(slots[reg]), asm.R1, asm.DWord))
 	}
 }
 

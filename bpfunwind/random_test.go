@@ -25,24 +25,24 @@ func stepTable(r *rand.Rand, ranges int) *dwarfcfa.Table {
 func pagesTable(r *rand.Rand) *dwarfcfa.Table {
 	t := denseTable(r, 400, 1) // for its rows
 	t.Ranges = nil
-	at, last := dwarfcfa.Addr(0x1000), record{}
+	pc, last := dwarfcfa.Addr(0x1000), record{}
 	for range 2 + r.IntN(8) {
 		number := min(pageSize, max(1, (1+2*r.IntN(4))<<r.IntN(8)-r.IntN(2)))
 		if r.IntN(3) == 0 {
 			number = pageSize
 		}
 		for i := range number {
-			end := at + 1
+			end := pc + 1
 			if i == number-1 {
-				end = (at | (pageSize - 1)) + 1
+				end = (pc | (pageSize - 1)) + 1
 			}
 			row := uint32(r.IntN(len(t.Rows)))
 			for encode(stepOf(t, &t.Rows[row])) == last {
 				row = uint32(r.IntN(len(t.Rows)))
 			}
 			last = encode(stepOf(t, &t.Rows[row]))
-			t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: at, End: end, Row: row})
-			at = end
+			t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: pc, End: end, Row: row})
+			pc = end
 		}
 	}
 	return t
@@ -54,13 +54,13 @@ func denseTable(r *rand.Rand, ranges, longest int) *dwarfcfa.Table {
 	g := &generator{r, &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}}
 	t := g.table
 	known := map[dwarfcfa.Row]uint32{}
-	at := dwarfcfa.Addr(0x1000 + r.IntN(0x1000))
+	pc := dwarfcfa.Addr(0x1000 + r.IntN(0x1000))
 	last := ^uint32(0)
 	var now record // of the last row
 	dense := longest > 0
 	for range ranges {
 		if r.IntN(8) == 0 && !(dense && (longest == 1 || r.IntN(8) > 0)) {
-			at += dwarfcfa.Addr(1 + r.IntN(1<<r.IntN(12)))
+			pc += dwarfcfa.Addr(1 + r.IntN(1<<r.IntN(12)))
 			last = ^uint32(0)
 		}
 		row := g.row()
@@ -74,16 +74,16 @@ func denseTable(r *rand.Rand, ranges, longest int) *dwarfcfa.Table {
 			known[row] = id
 			t.Rows = append(t.Rows, row)
 		}
-		end := at + dwarfcfa.Addr(1+r.IntN(1<<r.IntN(9)))
+		end := pc + dwarfcfa.Addr(1+r.IntN(1<<r.IntN(9)))
 		if dense {
-			end = at + 1 + dwarfcfa.Addr(r.IntN(longest)*r.IntN(2))
+			end = pc + 1 + dwarfcfa.Addr(r.IntN(longest)*r.IntN(2))
 		}
 		if id == last {
 			t.Ranges[len(t.Ranges)-1].End = end
 		} else {
-			t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: at, End: end, Row: id})
+			t.Ranges = append(t.Ranges, dwarfcfa.Range{Start: pc, End: end, Row: id})
 		}
-		at, last, now = end, id, encode(stepOf(t, &row))
+		pc, last, now = end, id, encode(stepOf(t, &row))
 	}
 	return t
 }

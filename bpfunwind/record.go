@@ -288,7 +288,7 @@ func (r record) decode() (step, error) {
 
 // place returns where a source lies in the frame.
 func (r record) place(source byte, base uint16, shift int64) (place, bool) {
-	at, size := int64(source), int64(r[byteSize])
+	offset, size := int64(source), int64(r[byteSize])
 	if reg, ok := slotRegister(source); ok {
 		return place{kind: placeRegister, reg: uint16(reg)}, !isVolatile(reg) || r[byteKind] == kindVolatile
 	}
@@ -302,10 +302,10 @@ func (r record) place(source byte, base uint16, shift int64) (place, bool) {
 		return wordBelowCFA, true
 	case drap && source == placeSaved && size >= flagSaved:
 		return wordBelowRA, true
-	case drap && at+8 <= size&^flagSaved:
-		return place{kind: placeWordAtRegister, reg: base, off: shift + at}, true
-	case !drap && at+8 <= wordsEnd && at >= wordsEnd-size:
-		return place{kind: placeWordAtCFA, off: shift + at - wordsEnd}, true
+	case drap && offset+8 <= size&^flagSaved:
+		return place{kind: placeWordAtRegister, reg: base, off: shift + offset}, true
+	case !drap && offset+8 <= wordsEnd && offset >= wordsEnd-size:
+		return place{kind: placeWordAtCFA, off: shift + offset - wordsEnd}, true
 	}
 	return place{}, false
 }

@@ -134,8 +134,8 @@ func (r *ring) drain(sample *Sample, f func(*Sample)) error {
 	data := r.written[os.Getpagesize():]
 	end := atomic.LoadUint64((*uint64)(unsafe.Pointer(&r.written[0])))
 	for r.position < end {
-		at := r.position & (r.size - 1)
-		length := uint64(atomic.LoadUint32((*uint32)(unsafe.Pointer(&data[at]))))
+		offset := r.position & (r.size - 1)
+		length := uint64(atomic.LoadUint32((*uint32)(unsafe.Pointer(&data[offset]))))
 		if length&busy != 0 {
 			break // being written; so are those behind it
 		}
@@ -145,7 +145,7 @@ func (r *ring) drain(sample *Sample, f func(*Sample)) error {
 		}
 		var err error
 		if length&discarded == 0 {
-			if err = sample.decode(data[at+header:][:n]); err == nil {
+			if err = sample.decode(data[offset+header:][:n]); err == nil {
 				f(sample)
 			}
 		}
@@ -188,4 +188,4 @@ func (s *Sample) decode(b []byte) error {
 }
 
 // word returns the 8 bytes at an offset.
-func word(b []byte, at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
+func word(b []byte, offset int) uint64 { return binary.LittleEndian.Uint64(b[offset:]) }

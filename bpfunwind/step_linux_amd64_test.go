@@ -226,13 +226,13 @@ func (g *rig) neighbours(m Mapping) []Mapping {
 	}
 	var list []Mapping
 	for i := range before {
-		at := m.Start - uint64(before-i)*0x1000
-		list = append(list, Mapping{at, at + 0x1000, 0, g.empty})
+		addr := m.Start - uint64(before-i)*0x1000
+		list = append(list, Mapping{addr, addr + 0x1000, 0, g.empty})
 	}
 	list = append(list, m)
 	for i := range after {
-		at := m.End + uint64(i)*0x1000
-		list = append(list, Mapping{at, at + 0x1000, 0, g.empty})
+		addr := m.End + uint64(i)*0x1000
+		list = append(list, Mapping{addr, addr + 0x1000, 0, g.empty})
 	}
 	g.low, g.high = list[0].Start, list[len(list)-1].End
 	return list
@@ -321,8 +321,8 @@ func (g *rig) walk() error {
 	}
 	for i := range g.u.maps.cpus * maxSlots { // what walks before have left
 		rest := g.states[i*stateLen(g.frames)+stateHeader:][:headerSize]
-		for at := range rest {
-			rest[at] = byte(g.IntN(3))
+		for offset := range rest {
+			rest[offset] = byte(g.IntN(3))
 		}
 	}
 	defer func() {

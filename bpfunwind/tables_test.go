@@ -109,15 +109,15 @@ func TestTableMutants(t *testing.T) {
 		for range 50 {
 			n--
 			p := &ts.parts[r.IntN(len(ts.parts))]
-			at, old := r.IntN(len(p.data)), byte(0)
-			old = p.data[at]
-			p.data[at] = byte(r.Uint32())
-			if p.data[at] != old && ts.Prove(table) == nil {
-				require.NoError(t, everyPC(ts, table), "byte %d of the part at %#x: %#x instead of %#x", at, p.start, p.data[at],
+			i, old := r.IntN(len(p.data)), byte(0)
+			old = p.data[i]
+			p.data[i] = byte(r.Uint32())
+			if p.data[i] != old && ts.Prove(table) == nil {
+				require.NoError(t, everyPC(ts, table), "byte %d of the part at %#x: %#x instead of %#x", i, p.start, p.data[i],
 					old)
 				harmless++
 			}
-			p.data[at] = old
+			p.data[i] = old
 		}
 	}
 	t.Log("mutants that are accepted, and right:", harmless)
@@ -140,9 +140,9 @@ func TestBinary(t *testing.T) {
 		_, err = ParseTables(b[:r.IntN(len(b))])
 		require.Error(t, err)
 		for range 20 {
-			at := r.IntN(len(b))
-			old := b[at]
-			b[at] = byte(r.Uint32())
+			offset := r.IntN(len(b))
+			old := b[offset]
+			b[offset] = byte(r.Uint32())
 			if damaged, err := ParseTables(b); err == nil {
 				for i := range damaged.parts {
 					p := &damaged.parts[i]
@@ -151,7 +151,7 @@ func TestBinary(t *testing.T) {
 					}
 				}
 			}
-			b[at] = old
+			b[offset] = old
 		}
 	}
 	_, err := ParseTables(nil)

@@ -122,8 +122,8 @@ func (w *walker) findRegion() {
 	})
 	w.add(load(asm.R1, asm.R6, statePosition, asm.Word))
 	place(asm.R2)
-	for at := 0; at < regionSize; at += 8 {
-		w.add(load(asm.R1, asm.R2, at, asm.DWord), store(asm.R6, stateRegion+at, asm.R1, asm.DWord))
+	for offset := 0; offset < regionSize; offset += 8 {
+		w.add(load(asm.R1, asm.R2, offset, asm.DWord), store(asm.R6, stateRegion+offset, asm.R1, asm.DWord))
 	}
 	w.add(
 		load(asm.R5, asm.RFP, stack, asm.DWord),
@@ -206,8 +206,8 @@ func (w *walker) window(local func(string) string) {
 	)
 	w.label(local("inside"))
 	w.add(asm.Add.Reg(asm.R1, asm.R6))
-	for at := 8; at <= maxFast; at += 8 {
-		w.add(load(asm.R2, asm.R1, stateBytes-at, asm.DWord), store(asm.R6, wordsEnd-at, asm.R2, asm.DWord))
+	for offset := 8; offset <= maxFast; offset += 8 {
+		w.add(load(asm.R2, asm.R1, stateBytes-offset, asm.DWord), store(asm.R6, wordsEnd-offset, asm.R2, asm.DWord))
 	}
 }
 

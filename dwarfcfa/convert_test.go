@@ -33,10 +33,10 @@ func TestToSFrame(t *testing.T) {
 		require.NoError(t, err)
 		for version := uint8(1); version <= 3; version++ {
 			entries, rep := convert.ToSFrame(table, version, starts)
-			const at = 0x1000
-			data, err := sframe.Encode(sframe.Options{Version: version, Addr: at, PCRel: version == 3}, entries)
+			const start = 0x1000
+			data, err := sframe.Encode(sframe.Options{Version: version, Addr: start, PCRel: version == 3}, entries)
 			require.NoError(t, err)
-			s, err := sframe.Parse(at, data)
+			s, err := sframe.Parse(start, data)
 			require.NoError(t, err)
 			back := RowsOf(t, s, o)
 			require.NoError(t, back.Verify())

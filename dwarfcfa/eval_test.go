@@ -71,7 +71,7 @@ func TestStep(t *testing.T) {
 }
 
 func TestStepStatuses(t *testing.T) {
-	const at = 0x7000_0000 // rsp
+	const rsp = 0x7000_0000 // rsp
 	invalid := func(regs ...int) func(*abi.Regs) {
 		return func(r *abi.Regs) {
 			for _, i := range regs {
@@ -100,7 +100,7 @@ func TestStepStatuses(t *testing.T) {
 		{"return address 0", nil, func(r *abi.Regs) { r.Reg[abi.RIP] = 0 }, nil, abi.StatusNoInfo},
 		{"end of stack", inst(CFAUndefinedReg, uleb(16)), nil, nil, abi.StatusOutermost},
 		{"not compiled", inst(CFADefCFARegister, uleb(17)), nil, nil, abi.StatusNotCompiled},
-		{"return address unreadable", nil, nil, []uint64{at}, abi.StatusUnreadable},
+		{"return address unreadable", nil, nil, []uint64{rsp}, abi.StatusUnreadable},
 		{"CFA on an invalid register", inst(CFADefCFA, uleb(6), uleb(16)), invalid(abi.RBP), nil,
 			abi.StatusBadRegister},
 		{"CFA expression on an invalid register", inst(CFADefCFAExpression, readRBX), invalid(abi.RBX), nil,
@@ -124,7 +124,7 @@ func TestStepStatuses(t *testing.T) {
 			cat(save(3, 2), inst(CFARegister, uleb(1), uleb(0)), inst(CFAExpression, uleb(6), block(0x70, 0x00)),
 				inst(CFAValExpression, uleb(12), block(0x31, 0x30, 0x1b)),
 				inst(CFAExpression, uleb(7), block(0x70, 0x00))),
-			invalid(abi.RAX), []uint64{at - 8}, 0},
+			invalid(abi.RAX), []uint64{rsp - 8}, 0},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

@@ -338,14 +338,14 @@ func TestEachReads(t *testing.T) {
 
 // imageOf returns an ELF file whose one segment is code.
 func imageOf(code []byte) []byte {
-	const at = 0x1000
+	const start = 0x1000
 	var b bytes.Buffer
-	h := elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1, Entry: at, Phoff: 64,
+	h := elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1, Entry: start, Phoff: 64,
 		Ehsize: 64, Phentsize: 56, Phnum: 1, Shentsize: 64}
 	copy(h.Ident[:], "\x7fELF\x02\x01\x01")
 	_ = binary.Write(&b, binary.LittleEndian, &h)
 	_ = binary.Write(&b, binary.LittleEndian, &elf.Prog64{Type: uint32(elf.PT_LOAD),
-		Flags: uint32(elf.PF_R | elf.PF_X), Off: 120, Vaddr: at, Paddr: at, Filesz: uint64(len(code)),
+		Flags: uint32(elf.PF_R | elf.PF_X), Off: 120, Vaddr: start, Paddr: start, Filesz: uint64(len(code)),
 		Memsz: uint64(len(code)), Align: 1})
 	b.Write(code)
 	return b.Bytes()
@@ -364,15 +364,15 @@ func FuzzAnalysis(f *testing.F) {
 		}
 		img, err := codeflow.NewImage(bytes.NewReader(imageOf(code)))
 		require.NoError(t, err)
-		const at = 0x1000
+		const start = 0x1000
 		var fns []codeflow.Function
 		lo := uint64(0)
 		for _, n := range append(cuts, 255) {
 			hi := min(lo+uint64(n)+1, uint64(len(code)))
 			if hi > lo {
-				pad := at + uint64(n)*7%uint64(len(code))
-				fns = append(fns, codeflow.Function{Lo: at + lo, Hi: at + hi, Shared: n&1 != 0, Entry: n&2 != 0,
-					Signal: n == 77, Sites: []codeflow.Site{{Lo: at + lo, Hi: at + hi, Pad: pad}}})
+				pad := start + uint64(n)*7%uint64(len(code))
+				fns = append(fns, codeflow.Function{Lo: start + lo, Hi: start + hi, Shared: n&1 != 0, Entry: n&2 != 0,
+					Signal: n == 77, Sites: []codeflow.Site{{Lo: start + lo, Hi: start + hi, Pad: pad}}})
 			}
 			lo = hi
 		}

@@ -78,15 +78,15 @@ func TestDialectOfFiles(t *testing.T) {
 		require.NoError(t, err)
 		f, err := elf.NewFile(file)
 		require.NoError(t, err)
-		at, err := Lookup(f, "pkg__sub")
+		symbol, err := Lookup(f, "pkg__sub")
 		require.NoError(t, err)
 		table, err := FromELF(file, "", nil, nil)
 		require.NoError(t, err)
-		s := table.Find(at[0].Value)
+		s := table.Find(symbol[0].Value)
 		require.NotNil(t, s)
 		assert.Equal(t, "pkg__sub", s.Name)
 		assert.Equal(t, want, table.Decode(s.Name))
-		assert.Equal(t, want, table.Only([]uint64{at[0].Value}).Decode(s.Name))
+		assert.Equal(t, want, table.Only([]uint64{symbol[0].Value}).Decode(s.Name))
 		file.Close()
 	}
 }

@@ -62,13 +62,13 @@ func TestTablesCached(t *testing.T) {
 	write := func(b []byte) {
 		require.NoError(t, os.WriteFile(file, b, 0o600))
 	}
-	for at := range good {
+	for i := range good {
 		bad := bytes.Clone(good)
-		bad[at] ^= 0x10
+		bad[i] ^= 0x10
 		write(bad)
-		require.Nil(t, cached(Options{}), "byte %d", at)
-		write(good[:at])
-		require.Nil(t, cached(Options{}), "%d bytes", at)
+		require.Nil(t, cached(Options{}), "byte %d", i)
+		write(good[:i])
+		require.Nil(t, cached(Options{}), "%d bytes", i)
 	}
 	from, ts, err := bpfunwind.ParseFile(good)
 	require.NoError(t, err)

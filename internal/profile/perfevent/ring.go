@@ -81,21 +81,21 @@ func (r *Ring) Peek() []byte {
 	if r.current != nil || r.tail == r.head {
 		return r.current
 	}
-	at := r.tail & uint64(len(r.data)-1)
-	size := uint64(binary.LittleEndian.Uint16(r.data[at+6:])) // records are aligned to 8 bytes
+	offset := r.tail & uint64(len(r.data)-1)
+	size := uint64(binary.LittleEndian.Uint16(r.data[offset+6:])) // records are aligned to 8 bytes
 	if size < headerSize || size > r.head-r.tail {
 		r.damaged = fmt.Errorf("record of %d bytes, %d are left", size, r.head-r.tail)
 		r.tail = r.head
 		return nil
 	}
-	if at+size <= uint64(len(r.data)) {
-		r.current = r.data[at : at+size : at+size]
+	if offset+size <= uint64(len(r.data)) {
+		r.current = r.data[offset : offset+size : offset+size]
 		return r.current
 	}
 	if r.joined == nil {
 		r.joined = make([]byte, maxRecord)
 	}
-	n := copy(r.joined, r.data[at:])
+	n := copy(r.joined, r.data[offset:])
 	copy(r.joined[n:size], r.data)
 	r.current = r.joined[:size]
 	return r.current
@@ -110,9 +110,9 @@ func (r *Ring) Next() {
 // After returns the bytes after the record that Peek returned, as far as the kernel had written at the last Refresh and
 // up to the ring's end: those of the next records.
 func (r *Ring) After() []byte {
-	at := r.tail & uint64(len(r.data)-1)
-	from := at + uint64(len(r.current))
-	to := min(at+(r.head-r.tail), uint64(len(r.data)))
+	offset := r.tail & uint64(len(r.data)-1)
+	from := offset + uint64(len(r.current))
+	to := min(offset+(r.head-r.tail), uint64(len(r.data)))
 	if from >= to {
 		return nil
 	}

@@ -74,13 +74,13 @@ func (a *ahead) learn(mem *ehelf.Memory, extent uint64, pcs []uint64) {
 		if len(rest) < word {
 			break
 		}
-		at := mem.Lo + min(uint64(len(mem.Bytes)), extent) - uint64(len(rest))
+		addr := mem.Lo + min(uint64(len(mem.Bytes)), extent) - uint64(len(rest))
 		rest = rest[word:]
-		a.places = append(a.places, at)
-		for k < len(a.previous) && a.previous[k] < at {
+		a.places = append(a.places, addr)
+		for k < len(a.previous) && a.previous[k] < addr {
 			k++
 		}
-		if k < len(a.previous) && a.previous[k] == at {
+		if k < len(a.previous) && a.previous[k] == addr {
 			same++
 		}
 	}

@@ -17,8 +17,8 @@ func TestAhead(t *testing.T) {
 	le := binary.LittleEndian
 	mem := ehelf.Memory{Lo: low, Bytes: make([]byte, copied)}
 	pcs := []uint64{0x401000, 0x401100, 0x401200, 0x401100, 0x401300}
-	for i, at := range []int{40, 120, 200, 480} {
-		le.PutUint64(mem.Bytes[at:], pcs[i+1])
+	for i, offset := range []int{40, 120, 200, 480} {
+		le.PutUint64(mem.Bytes[offset:], pcs[i+1])
 	}
 	record := make([]byte, 100+18*word+word+copied+word)
 	size := len(record)

@@ -55,10 +55,10 @@ func (c clock) now() (uint64, error) {
 }
 
 // wall returns when it was some time of this clock, by the clock on the wall.
-func (c clock) wall(at uint64) time.Time {
+func (c clock) wall(when uint64) time.Time {
 	now, err := c.now()
 	if err != nil {
 		return time.Time{}
 	}
-	return time.Now().Add(time.Duration(at - now))
+	return time.Now().Add(time.Duration(when - now))
 }

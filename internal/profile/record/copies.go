@@ -123,9 +123,9 @@ func (k *copies) end(uint64) error {
 func (g *growth) crowd() { g.crowded = true }
 
 // grew reports whether longer copies had replaced the first event before.
-func (g *growth) grew(at uint64) bool { return g.muted != nil && at > g.mutedAt }
+func (g *growth) grew(when uint64) bool { return g.muted != nil && when > g.mutedAt }
 
-func (g *growth) replaced(raw []byte, at uint64) bool {
+func (g *growth) replaced(raw []byte, when uint64) bool {
 	const header = 8 // the event's number follows: see sampleType
-	return g.grew(at) && g.muted[binary.LittleEndian.Uint64(raw[header:])]
+	return g.grew(when) && g.muted[binary.LittleEndian.Uint64(raw[header:])]
 }

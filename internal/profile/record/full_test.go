@@ -60,11 +60,11 @@ func TestRegionFull(t *testing.T) {
 		return func(token uint64) func(b []byte, i int) []byte {
 			return func(b []byte, i int) []byte {
 				for len(b)+2*regionLine+frames*word <= regionChunk {
-					at := uint64(i)<<32 + uint64(len(b))<<12
+					addr := uint64(i)<<32 + uint64(len(b))<<12
 					b, _ = binary.Append(b, binary.LittleEndian, stackHeader{Ready: token, Frames: uint32(frames),
 						End: int16(abi.StatusOutermost), Generation: 1, Objects: 1 << 16, Bytes: 1000})
 					for k := range frames {
-						b = binary.LittleEndian.AppendUint64(b, at+uint64(k)+1<<20)
+						b = binary.LittleEndian.AppendUint64(b, addr+uint64(k)+1<<20)
 					}
 					b = append(b, make([]byte, (regionLine-len(b)%regionLine)%regionLine)...)
 				}

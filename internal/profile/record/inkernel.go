@@ -200,9 +200,9 @@ func (k *inKernel) begin() (waiting bool, err error) {
 }
 
 // arrive first counts the walks that were made before.
-func (k *inKernel) arrive(ring int, raw, next []byte, at uint64) {
-	k.walks.Before(at, k.countWalk)
-	k.copies.arrive(ring, raw, next, at)
+func (k *inKernel) arrive(ring int, raw, next []byte, when uint64) {
+	k.walks.Before(when, k.countWalk)
+	k.copies.arrive(ring, raw, next, when)
 }
 
 // end counts the walks before limit, and tells the kernel of processes.

@@ -302,21 +302,21 @@ func TestInKernelReleased(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	k, tr := s.stacks.(*inKernel), s.tracker
-	const pid, at = gone, 0x10000
+	const pid, start = gone, 0x10000
 	tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("x"), Exec: true})
 	objects := [2]*unwind.Object{}
 	for i, name := range []string{"one.so", "two.so"} {
 		objects[i] = objectAt(tr, pid, mappingAt(t, filepath.Join(dir, name)))
-		tr.place(pid, uint64(i+1)*at, 0x1000, 0x1000, objects[i])
+		tr.place(pid, uint64(i+1)*start, 0x1000, 0x1000, objects[i])
 	}
 	_, p := tr.sampled(pid, pid)
 	k.tell(pid, p, time.Now())
 	require.Len(t, k.views, 1)
-	k.need(p.sampledMaps, []uint64{at + 0x10, at + 0x20, 0x900000})
+	k.need(p.sampledMaps, []uint64{start + 0x10, start + 0x20, 0x900000})
 	assert.Equal(t, objects[:1], met)
 	assert.Len(t, k.objects, 2)
 
-	tr.place(pid, at, 0x1000, 0, nil)
+	tr.place(pid, start, 0x1000, 0, nil)
 	first := func(o *unwind.Object) bool { return o == objects[0] }
 	k.release(first)
 	require.Len(t, k.leaving, 1)

@@ -407,11 +407,11 @@ func (p *Profile) EndedIn() []string {
 		if s.End == unwind.Outermost || s.End == unwind.Full {
 			continue
 		}
-		for at := s.node; at != 0; at = p.nodes[at].parent {
-			if p.nodes[at].parent != 0 && s.End != unwind.OutermostGuessed {
+		for node := s.node; node != 0; node = p.nodes[node].parent {
+			if p.nodes[node].parent != 0 && s.End != unwind.OutermostGuessed {
 				continue
 			}
-			if o := p.frames[p.nodes[at].frame].Mapping.Object; o != nil && o.IsFile() && o.Path() != "" {
+			if o := p.frames[p.nodes[node].frame].Mapping.Object; o != nil && o.IsFile() && o.Path() != "" {
 				paths[o.Path()] = true
 			}
 		}

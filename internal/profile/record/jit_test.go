@@ -70,8 +70,8 @@ func spinSamples(t *testing.T, folded string) (all, through int) {
 func TestForgetCode(t *testing.T) {
 	path, le := filepath.Join(t.TempDir(), "jit-1.dump"), binary.LittleEndian
 	b := make([]byte, 40+16+40+2+1)
-	for at, v := range map[int]uint32{0: 0x4a695444, 8: 40, 44: uint32(len(b)) - 40, 72: 0x1000, 80: 1} {
-		le.PutUint32(b[at:], v)
+	for offset, v := range map[int]uint32{0: 0x4a695444, 8: 40, 44: uint32(len(b)) - 40, 72: 0x1000, 80: 1} {
+		le.PutUint32(b[offset:], v)
 	}
 	b[len(b)-1] = 0xc3 // ret
 	require.NoError(t, os.WriteFile(path, b, 0o600))

@@ -12,18 +12,18 @@ import (
 func TestMadeKernelCode(t *testing.T) {
 	const kernel, made = 0xffffffff81000000, 0xffffffffc0001000
 	var s Session
-	at := func() []uint64 {
+	starts := func() []uint64 {
 		pcs := []uint64{made + 0x10, kernel}
 		s.numberMade(pcs)
 		return pcs
 	}
-	assert.Equal(t, []uint64{made + 0x10, kernel}, at(), "nothing is known")
+	assert.Equal(t, []uint64{made + 0x10, kernel}, starts(), "nothing is known")
 	s.kernelCode.Apply(made, made+64, "first", false)
-	first := at()
+	first := starts()
 	s.kernelCode.Apply(made, made+64, "first", true)
-	assert.Equal(t, []uint64{made + 0x10, kernel}, at(), "it is gone")
+	assert.Equal(t, []uint64{made + 0x10, kernel}, starts(), "it is gone")
 	s.kernelCode.Apply(made, made+32, "second", false)
-	second := at()
+	second := starts()
 	p := &Profile{Made: s.part.made}
 	for name, pcs := range map[string][]uint64{"first": first, "second": second} {
 		pc, code := p.madeAt(pcs[0])

@@ -52,13 +52,13 @@ func fillTime(period time.Duration, ring, size int) time.Duration {
 }
 
 // sampled records a sample.
-func (p *pace) sampled(cpu uint32, at uint64) {
+func (p *pace) sampled(cpu uint32, when uint64) {
 	p.fresh = true
 	if p.period > 0 {
 		for uint32(len(p.due)) <= cpu {
 			p.due = append(p.due, 0)
 		}
-		p.due[cpu] = at + p.period
+		p.due[cpu] = when + p.period
 	}
 }
 

@@ -72,19 +72,19 @@ func (k *packed) putFrames(out *packer, t *Table, list []uint32) {
 	pcs := make(map[int]uint64) // the last one of a mapping
 	for _, id := range list {
 		f := &t.frames[id]
-		m, pc, at := &f.Mapping, f.PC, -1
+		m, pc, index := &f.Mapping, f.PC, -1
 		if m.Object != nil {
 			key := place{m.Object, m.Offset, m.End - m.Start}
 			if !m.Object.IsFile() {
 				key.offset = m.Start // code without a file is at this address of this process
 			}
 			var ok bool
-			if at, ok = number[key]; !ok {
-				at = len(k.maps)
-				number[key] = at
+			if index, ok = number[key]; !ok {
+				index = len(k.maps)
+				number[key] = index
 				k.maps = append(k.maps, *m)
 			}
-			pc += k.maps[at].Start - m.Start
+			pc += k.maps[index].Start - m.Start
 		}
 		bits := int64(0)
 		if f.Kernel {
@@ -93,10 +93,10 @@ func (k *packed) putFrames(out *packer, t *Table, list []uint32) {
 		if f.Guessed {
 			bits |= isGuessed
 		}
-		out.put(int64(at+1)<<frameBits | bits)
+		out.put(int64(index+1)<<frameBits | bits)
 		out.put(int64(f.PID))
-		out.put(int64(pc - pcs[at]))
-		pcs[at] = pc
+		out.put(int64(pc - pcs[index]))
+		pcs[index] = pc
 	}
 }
 
@@ -173,13 +173,13 @@ func (t *Table) unpacked() *Table {
 	for i := range out.frames {
 		f, v := &out.frames[i], next()
 		f.Kernel, f.Guessed = v&isKernel != 0, v&isGuessed != 0
-		at := int(v>>frameBits) - 1
-		if at >= 0 {
-			f.Mapping = k.maps[at]
+		index := int(v>>frameBits) - 1
+		if index >= 0 {
+			f.Mapping = k.maps[index]
 		}
 		f.PID = int32(next())
-		f.PC = pcs[at] + uint64(next())
-		pcs[at] = f.PC
+		f.PC = pcs[index] + uint64(next())
+		pcs[index] = f.PC
 	}
 	for column := range stackColumns {
 		v := int64(0)

@@ -204,13 +204,13 @@ func TestPack(t *testing.T) {
 	file, jit := objects.Object("/a", nil), objects.Object("//anon", nil)
 	ps := unwind.NewProcesses()
 	for pid := range int32(2) { // at other addresses
-		at := uint64(pid+1) << 20
-		ps.Space(pid).Map(1<<40+at, 0x1000, 0x3000, file)
-		ps.Space(pid).Map(1<<40+at+0x1000, 0x1000, 0x5000, file)
-		ps.Space(pid).Map(1<<40+at+0x2000, 0x1000, at, jit)
+		addr := uint64(pid+1) << 20
+		ps.Space(pid).Map(1<<40+addr, 0x1000, 0x3000, file)
+		ps.Space(pid).Map(1<<40+addr+0x1000, 0x1000, 0x5000, file)
+		ps.Space(pid).Map(1<<40+addr+0x2000, 0x1000, addr, jit)
 		maps := ps.Space(pid).Maps()
 		for i := range 100 {
-			user := []uint64{1<<40 + at + rnd.Uint64N(0x3000), 1<<40 + at + rnd.Uint64N(0x3000), rnd.Uint64N(8)}
+			user := []uint64{1<<40 + addr + rnd.Uint64N(0x3000), 1<<40 + addr + rnd.Uint64N(0x3000), rnd.Uint64N(8)}
 			id := table.insert(hash{uint64(pid), uint64(i)}, Stack{PID: pid}, maps, user[:1], user, []int{i % 2})
 			table.count(id, 1)
 		}

@@ -108,13 +108,13 @@ func userProbe(place string) (*probe, error) {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	at := address + offset
+	addr := address + offset
 	for _, s := range f.Progs {
-		if s.Type == elf.PT_LOAD && s.Flags&elf.PF_X != 0 && at >= s.Vaddr && at-s.Vaddr < s.Filesz {
-			return &probe{append([]byte(path), 0), at - s.Vaddr + s.Off}, nil
+		if s.Type == elf.PT_LOAD && s.Flags&elf.PF_X != 0 && addr >= s.Vaddr && addr-s.Vaddr < s.Filesz {
+			return &probe{append([]byte(path), 0), addr - s.Vaddr + s.Off}, nil
 		}
 	}
-	return nil, fmt.Errorf("%s: no code at %#x", path, at)
+	return nil, fmt.Errorf("%s: no code at %#x", path, addr)
 }
 
 // functionAddress returns the link-time address of a function that the file or its debug file names.

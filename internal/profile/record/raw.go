@@ -252,10 +252,10 @@ func (w *RawWriter) Finish() error {
 	for _, arg := range w.command {
 		cmdline = headerString(cmdline, arg)
 	}
-	at := uint64(w.start0) + w.size + 3*fileSectionSize
+	offset := uint64(w.start0) + w.size + 3*fileSectionSize
 	var table, sections []byte
 	for _, s := range [][]byte{headerString(nil, string(release)), cmdline, w.descs} { // by ascending feature
-		table = le.AppendUint64(le.AppendUint64(table, at+uint64(len(sections))), uint64(len(s)))
+		table = le.AppendUint64(le.AppendUint64(table, offset+uint64(len(sections))), uint64(len(s)))
 		sections = append(sections, s...)
 	}
 	w.put(table)

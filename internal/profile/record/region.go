@@ -190,14 +190,14 @@ func (r *region) chunksWritten(w, end uint64) ([]uint64, error) {
 // costs no time.
 func (r *region) written(start, size int64, end uint64) (list []uint64, err error) {
 	for i := uint64(0); i < end; i++ {
-		at, err := unix.Seek(int(r.file.Fd()), start+int64(i)*size, unix.SEEK_DATA)
+		offset, err := unix.Seek(int(r.file.Fd()), start+int64(i)*size, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
 			break
 		}
 		if err != nil {
 			return nil, fmt.Errorf("SEEK_DATA: %w", err)
 		}
-		if i = uint64((at - start) / size); i < end {
+		if i = uint64((offset - start) / size); i < end {
 			list = append(list, i)
 		}
 	}

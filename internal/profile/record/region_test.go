@@ -112,18 +112,18 @@ func TestRegionHeader(t *testing.T) {
 // and a chunk of more stacks. It returns how many bytes of the window are used.
 func aRegion(t testing.TB, r *region) int {
 	b := make([]byte, regionPage+4*regionChunk)
-	put := func(at int, v any) {
-		_, err := binary.Encode(b[at:], binary.LittleEndian, v)
+	put := func(offset int, v any) {
+		_, err := binary.Encode(b[offset:], binary.LittleEndian, v)
 		require.NoError(t, err)
 	}
 	chunk := func(i int) int { return regionPage + i*regionChunk }
-	stack := func(at, frames int) int {
-		put(at, stackHeader{Ready: r.token, Frames: uint32(frames), End: int16(abi.StatusOutermost), Generation: 1,
+	stack := func(offset, frames int) int {
+		put(offset, stackHeader{Ready: r.token, Frames: uint32(frames), End: int16(abi.StatusOutermost), Generation: 1,
 			Objects: 3 << 16, Bytes: 3000, FreedObjects: 1 << 16, FreedBytes: 1000})
 		for k := range frames {
-			put(at+regionLine+k*word, uint64(0x401000+16*k))
+			put(offset+regionLine+k*word, uint64(0x401000+16*k))
 		}
-		return at + (regionLine+frames*word+regionLine-1)/regionLine*regionLine
+		return offset + (regionLine+frames*word+regionLine-1)/regionLine*regionLine
 	}
 	process := func(i int) int {
 		put(chunk(i), chunkHeader{Ready: r.token, Kind: chunkProcess, PID: uint32(os.Getpid()), Process: uint64(i)})
@@ -131,9 +131,9 @@ func aRegion(t testing.TB, r *region) int {
 		return chunk(i) + 3*regionLine
 	}
 	put(0, windowHeader{Next: 4, Generations: 1})
-	at := process(0)
+	offset := process(0)
 	for frames := 1; frames < 60; frames += 20 {
-		at = stack(at, frames)
+		offset = stack(offset, frames)
 	}
 	text := "00400000-00403000 r-xp 00001000 fd:01 1234 /usr/bin/true\n7fff0000-7fff1000 r-xp 00000000 00:00 0 [vdso]\n"
 	put(chunk(1), chunkHeader{Ready: r.token, Kind: chunkMaps, PID: uint32(os.Getpid()), Generation: 1,
@@ -198,35 +198,35 @@ func TestRegion(t *testing.T) {
 // mutate changes a region as a program can that has it mapped: words and bytes, most of them in headers, and whole
 // lines.
 func mutate(t testing.TB, r *region, used int, random *rand.Rand) {
-	put := func(at int64, b []byte) {
-		_, err := r.file.WriteAt(b, at)
+	put := func(offset int64, b []byte) {
+		_, err := r.file.WriteAt(b, offset)
 		require.NoError(t, err)
 	}
 	values := []uint64{0, 1, 2, 3, 4, 64, regionChunk, regionChunks, 1 << 16, 1<<31 - 1, 1 << 31, 1 << 32, 1 << 48,
 		1<<62 + 5, 1<<63 - 1, 1 << 63, 1<<64 - 1, r.token}
 	for range 1 + random.IntN(40) {
-		at := windowStart(0)
+		offset := windowStart(0)
 		switch random.IntN(64) {
 		case 0:
-			at = int64(regionNext + 8*random.IntN(3))
+			offset = int64(regionNext + 8*random.IntN(3))
 		case 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16: // the window's head, or a chunk's
-			at += int64(regionPage*random.IntN(2) + regionChunk*random.IntN(4) + 8*random.IntN(40))
+			offset += int64(regionPage*random.IntN(2) + regionChunk*random.IntN(4) + 8*random.IntN(40))
 		default:
-			at += int64(8 * random.IntN(used/8))
+			offset += int64(8 * random.IntN(used/8))
 		}
 		word := binary.LittleEndian.AppendUint64(nil, values[random.IntN(len(values))])
 		switch random.IntN(4) {
 		case 0:
-			put(at+int64(random.IntN(8)), []byte{byte(random.Uint32())})
+			put(offset+int64(random.IntN(8)), []byte{byte(random.Uint32())})
 		case 1:
-			put(at, word[:4])
+			put(offset, word[:4])
 		case 2:
 			line := make([]byte, regionLine)
 			_, err := r.file.ReadAt(line, windowStart(0)+int64(regionLine*random.IntN(used/regionLine)))
 			require.NoError(t, err)
-			put(at&^(regionLine-1), line)
+			put(offset&^(regionLine-1), line)
 		default:
-			put(at, word)
+			put(offset, word)
 		}
 	}
 }
@@ -276,11 +276,11 @@ func TestRegionMappings(t *testing.T) {
 	} {
 		in := anInside(t)
 		aRegion(t, in.region)
-		at := windowStart(0) + regionPage + regionChunk
+		offset := windowStart(0) + regionPage + regionChunk
 		head, err := binary.Append(nil, binary.LittleEndian, chunkHeader{Ready: in.region.token, Kind: chunkMaps,
 			PID: uint32(os.Getpid()), Generation: 1, Used: uint64(regionLine + len(text))})
 		require.NoError(t, err)
-		_, err = in.region.file.WriteAt(append(head, text...), at)
+		_, err = in.region.file.WriteAt(append(head, text...), offset)
 		require.NoError(t, err)
 		p, _, err := writeAll(in)
 		require.NoError(t, err, text)

@@ -125,8 +125,8 @@ func (t *tracker) idle(now time.Time) (list []*unwind.Object) {
 		if mapped[o] || isDump(o) || !o.Needed() && t.Open[o] == nil {
 			continue
 		}
-		if at, ok := t.unmapped[o]; ok {
-			since[o] = at
+		if when, ok := t.unmapped[o]; ok {
+			since[o] = when
 			list = append(list, o)
 		} else {
 			since[o] = now

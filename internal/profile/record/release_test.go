@@ -135,8 +135,8 @@ func TestReleaseAgain(t *testing.T) {
 	s := &Session{tracker: newTracker(objects), part: part{table: newTable()}, stacks: new(copies),
 		opt: Options{Left: names.Settle}}
 	tr, now := s.tracker, time.Now()
-	name := func(m *unwind.Mapping, at uint64) string {
-		f, _ := names.NewCache(nil).Frame(m, 0, at)
+	name := func(m *unwind.Mapping, addr uint64) string {
+		f, _ := names.NewCache(nil).Frame(m, 0, addr)
 		return f.Name
 	}
 	var was *unwind.Object
@@ -155,17 +155,17 @@ func TestReleaseAgain(t *testing.T) {
 		names.Foresee(o)
 		require.NoError(t, o.Ready())
 		m := &maps.All()[0]
-		at := uint64(0x11000 + 0x40*i)
-		want[at] = name(m, at)
-		assert.NotEmpty(t, want[at])
-		s.part.table.insert(hash{uint64(i)}, Stack{PID: pid}, maps, nil, []uint64{at}, nil)
+		addr := uint64(0x11000 + 0x40*i)
+		want[addr] = name(m, addr)
+		assert.NotEmpty(t, want[addr])
+		s.part.table.insert(hash{uint64(i)}, Stack{PID: pid}, maps, nil, []uint64{addr}, nil)
 		tr.task(&perfdata.Task{Header: perfdata.Header{Type: perfdata.TypeExit}, PID: pid, TID: pid})
 		for range 3 {
 			now = now.Add(idleTime)
 			s.release(now)
 		}
-		for at, want := range want {
-			assert.Equal(t, want, name(m, at))
+		for addr, want := range want {
+			assert.Equal(t, want, name(m, addr))
 		}
 	}
 }

@@ -95,9 +95,9 @@ func threadTime() time.Duration {
 
 // identify finds the file of a mapping, as the process sees it now, and adds its build-id to the record: the kernel has
 // written that without.
-func (s *Session) identify(m *perfdata.Mmap, raw []byte, at uint64) (mapped.Found, []byte) {
+func (s *Session) identify(m *perfdata.Mmap, raw []byte, when uint64) (mapped.Found, []byte) {
 	mapping := mappingOf(m)
-	f := s.tracker.Find(s.tracker.origin(m.PID), &mapping, s.clock.wall(at))
+	f := s.tracker.Find(s.tracker.origin(m.PID), &mapping, s.clock.wall(when))
 	if s.opt.Raw != nil {
 		raw = rawWithBuildID(raw, f.BuildID())
 	}

@@ -111,12 +111,12 @@ const madeOffset = 32
 func (s *Session) numberMade(kernel []uint64) {
 	for i, pc := range kernel {
 		if code := symbolize.FindCode(s.kernelCode.Now(), pc); code != nil {
-			at := slices.Index(s.part.made, code)
-			if at < 0 {
-				at = len(s.part.made)
+			index := slices.Index(s.part.made, code)
+			if index < 0 {
+				index = len(s.part.made)
 				s.part.made = append(s.part.made, code)
 			}
-			kernel[i] = uint64(at+1)<<madeOffset | (pc - code.Start)
+			kernel[i] = uint64(index+1)<<madeOffset | (pc - code.Start)
 		}
 	}
 }

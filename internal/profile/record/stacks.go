@@ -15,9 +15,9 @@ type stacks interface {
 	// begin begins a round. It reports whether there are stacks that came without a sample of perf.
 	begin() (waiting bool, err error)
 	// arrive tells of a record that is about to be handled, its ring and its time, and of the one after it.
-	arrive(ring int, raw, next []byte, at uint64)
+	arrive(ring int, raw, next []byte, when uint64)
 	// replaced reports whether a sample is of an event that another one had replaced before.
-	replaced(raw []byte, at uint64) bool
+	replaced(raw []byte, when uint64) bool
 	// of returns the stack of a sample of perf.
 	of(r *perfdata.Sample, ring int, th *thread, p *process) frameStack
 	// end ends a round, which handled what was before limit.

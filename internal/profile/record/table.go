@@ -129,14 +129,14 @@ func (t *Table) count(id uint32, period uint64) {
 // parts, innermost first. guesses says
 // which of user were found by the frame pointer.
 func (t *Table) insert(h hash, s Stack, maps *unwind.Maps, kernel, user []uint64, guesses []int) uint32 {
-	at := uint32(0)
+	node := uint32(0)
 	for i := len(user) - 1; i >= 0; i-- {
-		at = t.child(at, t.userFrame(maps, s.PID, user[i], i > 0, slices.Contains(guesses, i)))
+		node = t.child(node, t.userFrame(maps, s.PID, user[i], i > 0, slices.Contains(guesses, i)))
 	}
 	for i := len(kernel) - 1; i >= 0; i-- {
-		at = t.child(at, t.frame(frameKey{addr: kernel[i], kernel: true}, Frame{PC: kernel[i], Kernel: true}))
+		node = t.child(node, t.frame(frameKey{addr: kernel[i], kernel: true}, Frame{PC: kernel[i], Kernel: true}))
 	}
-	s.node = at
+	s.node = node
 	id := uint32(len(t.Stacks))
 	t.Stacks = append(t.Stacks, s)
 	t.index[h] = id
@@ -157,11 +157,11 @@ func (t *Table) child(parent, frame uint32) uint32 {
 // userFrame returns the frame of a pc. A return address belongs to the instruction before it,
 // which may be the last of its mapping.
 func (t *Table) userFrame(maps *unwind.Maps, pid int32, pc uint64, returns, guess bool) uint32 {
-	at := pc
+	addr := pc
 	if returns {
-		at--
+		addr--
 	}
-	m := maps.Find(at)
+	m := maps.Find(addr)
 	if m == nil {
 		return t.frame(frameKey{addr: pc, pid: pid, guess: guess}, Frame{PC: pc, PID: pid, Guessed: guess})
 	}
@@ -185,8 +185,8 @@ func (t *Table) frame(k frameKey, f Frame) uint32 {
 
 // Frames appends the frames of a stack, innermost first.
 func (t *Table) Frames(list []*Frame, s *Stack) []*Frame {
-	for at := s.node; at != 0; at = t.nodes[at].parent {
-		list = append(list, &t.frames[t.nodes[at].frame])
+	for node := s.node; node != 0; node = t.nodes[node].parent {
+		list = append(list, &t.frames[t.nodes[node].frame])
 	}
 	return list
 }

@@ -203,12 +203,12 @@ func (s *parts) status(p *record.Profile) string {
 // partPath returns the name of a profile that begins at a time.
 func (opt *Options) partPath(start time.Time) string {
 	const layout = "20060102-150405.000"
-	out, at := &opt.Output, start.UTC().Format(layout)
+	out, begun := &opt.Output, start.UTC().Format(layout)
 	suffix := out.suffix()
 	if opt.Run.Every > 0 {
-		return filepath.Join(out.Path, "ehasm-"+at+suffix)
+		return filepath.Join(out.Path, "ehasm-"+begun+suffix)
 	}
-	return strings.TrimSuffix(out.Path, suffix) + "-" + at + suffix
+	return strings.TrimSuffix(out.Path, suffix) + "-" + begun + suffix
 }
 
 // suffix returns the suffix of the output's format.

@@ -91,8 +91,8 @@ func (d *dump) table(c *symbols.JITCode) codeTable {
 	}
 	t := codeTable{end: c.End}
 	if b := d.file.Rows(c); b != nil {
-		const at = 1 << 40 // so that no relative address wraps around
-		s := dwarfcfa.NewSection(d.from.Name, dwarfcfa.SourceEHFrame, at, b, dwarfcfa.Bases{})
+		const base = 1 << 40 // so that no relative address wraps around
+		s := dwarfcfa.NewSection(d.from.Name, dwarfcfa.SourceEHFrame, base, b, dwarfcfa.Bases{})
 		rows, start := dwarfcfa.NewCodeTable(s, c.End-c.Start)
 		t.rows, t.bias = rows, c.Start-uint64(start)
 	}

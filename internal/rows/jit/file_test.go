@@ -37,7 +37,7 @@ func TestFile(t *testing.T) {
 		f := File{Read: m.read}
 		for range 2 { // the second time it is known
 			regs := abi.Regs{Valid: abi.AllRegs}
-			regs.Reg[abi.RIP], regs.Reg[abi.RSP], regs.Reg[abi.RBX] = at+bias, sp, 3
+			regs.Reg[abi.RIP], regs.Reg[abi.RSP], regs.Reg[abi.RBX] = base+bias, sp, 3
 			status := f.Step(&regs, stack(max(c.offset, 0), back), bias)
 			if c.offset < 0 {
 				assert.Equal(t, abi.StatusNoInfo, status, name)
@@ -52,6 +52,6 @@ func TestFile(t *testing.T) {
 	f := File{Read: code(`c3`).read, Limits: NewLimits(0)}
 	f.Limits.followed(2 * mostFollowed)
 	regs := abi.Regs{Valid: abi.AllRegs}
-	regs.Reg[abi.RIP], regs.Reg[abi.RSP] = at, 0x9000
+	regs.Reg[abi.RIP], regs.Reg[abi.RSP] = base, 0x9000
 	assert.Equal(t, abi.StatusNoInfo, f.Step(&regs, stack(0, 1), 0), "beyond the limit")
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const at = 0x10000
+const base = 0x10000
 
-// memory is a page of code at at.
+// memory is a page of code at base.
 type memory []byte
 
 func code(text string) memory {
@@ -31,10 +31,10 @@ func code(text string) memory {
 }
 
 func (m memory) read(addr uint64, b []byte) int {
-	if addr < at || addr >= at+uint64(len(m)) {
+	if addr < base || addr >= base+uint64(len(m)) {
 		return 0
 	}
-	return copy(b, m[addr-at:])
+	return copy(b, m[addr-base:])
 }
 
 // hotspot is a method of HotSpot's second compiler: a stack bang, rbp pushed, 16 bytes, a call, the poll at the return,
@@ -88,7 +88,7 @@ func TestFollow(t *testing.T) {
 		"interpreter":       {`488b65f0 488b5dd0 488d24cc 41ff24da`, 0, bp(8), bp(0), false},
 		"return with bytes": {`c21000`, 0, sp(0), value{entry, 5, 0}, true},
 	} {
-		r := follow(at+c.from, code(c.code).read, map[uint64]bool{})
+		r := follow(base+c.from, code(c.code).read, map[uint64]bool{})
 		if c.pc == (value{}) {
 			assert.Nil(t, r, name)
 			continue
@@ -112,7 +112,7 @@ func TestFollowBounded(t *testing.T) {
 		strings.Repeat("48892c24", pageSize/4), // stores
 	} {
 		f := 0
-		r := follow(at, func(addr uint64, b []byte) int { f++; return code(text).read(at+(addr-at)%pageSize, b) },
+		r := follow(base, func(addr uint64, b []byte) int { f++; return code(text).read(base+(addr-base)%pageSize, b) },
 			map[uint64]bool{})
 		assert.True(t, r == nil || !r.agreed)
 		assert.LessOrEqual(t, f, mostSteps+1)
@@ -124,7 +124,7 @@ func FuzzFollow(f *testing.F) {
 		f.Add([]byte(code(text)[:64]), uint64(0))
 	}
 	f.Fuzz(func(t *testing.T, b []byte, from uint64) {
-		r := follow(at+from, memory(b).read, map[uint64]bool{})
+		r := follow(base+from, memory(b).read, map[uint64]bool{})
 		if r == nil {
 			return
 		}
@@ -155,10 +155,10 @@ func TestStep(t *testing.T) {
 	c := &Code{Read: func(addr uint64, b []byte) int { reads++; return m.read(addr, b) }}
 	step := func() (status abi.Status, sp uint64) {
 		regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
-		regs.Reg[abi.RIP], regs.Reg[abi.RSP] = at, 0x9000
+		regs.Reg[abi.RIP], regs.Reg[abi.RSP] = base, 0x9000
 		mem := stack(8, 0x1234)
 		status, guessed := c.Step(&regs, mem)
-		assert.Equal(t, status == abi.StatusNoInfo, regs.Reg[abi.RIP] == at)
+		assert.Equal(t, status == abi.StatusNoInfo, regs.Reg[abi.RIP] == base)
 		assert.False(t, guessed)
 		return status, regs.Reg[abi.RSP]
 	}
@@ -169,14 +169,14 @@ func TestStep(t *testing.T) {
 	}
 	assert.Equal(t, 1, reads)
 	m = code(`c3`)
-	c.Changed(at+pageSize, at+2*pageSize)
+	c.Changed(base+pageSize, base+2*pageSize)
 	_, sp := step()
 	assert.Equal(t, uint64(0x9010), sp)
-	c.Changed(at, at+1)
+	c.Changed(base, base+1)
 	_, sp = step()
 	assert.Equal(t, uint64(0x9008), sp)
 	m = code(`0f0b`)
-	c.pages[at].checked = time.Time{}
+	c.pages[base].checked = time.Time{}
 	status, _ := step()
 	assert.Equal(t, abi.StatusNoInfo, status)
 	child := c.Fork(code(`c3`).read)
@@ -190,16 +190,16 @@ func TestStep(t *testing.T) {
 func TestLimits(t *testing.T) {
 	l := NewLimits(1)
 	c := &Code{Read: code(`90 c3`).read, Limits: l}
-	assert.NotNil(t, c.rowAt(at))
+	assert.NotNil(t, c.rowAt(base))
 	assert.Equal(t, mostFollowed-2, l.left)
 	l.left, l.counted = -10*followedPerSecond, time.Now()
-	assert.NotNil(t, c.rowAt(at), "known")
-	assert.Nil(t, c.rowAt(at+1))
+	assert.NotNil(t, c.rowAt(base), "known")
+	assert.Nil(t, c.rowAt(base+1))
 	l.counted = l.counted.Add(-11 * time.Second)
-	assert.NotNil(t, c.rowAt(at+1))
+	assert.NotNil(t, c.rowAt(base+1))
 	l.refill(time.Hour)
 	assert.Equal(t, mostFollowed, l.left)
-	assert.NotNil(t, (&Code{Read: c.Read}).rowAt(at))
+	assert.NotNil(t, (&Code{Read: c.Read}).rowAt(base))
 }
 
 // TestTables: of the unwind information in a jitdump file only so much is kept.
@@ -250,8 +250,8 @@ func TestForkDumps(t *testing.T) {
 // TestReturns: code is returned to after calls, and where HotSpot's interpreter goes on.
 func TestReturns(t *testing.T) {
 	c := Code{Read: code(`ffd1 90 c3 488b65f0 41ff24da`).read}
-	for pc, want := range map[uint64]bool{at: true /* not known what is before */, at + 2: true, at + 3: false,
-		at + 4: true, at - 100: true} {
+	for pc, want := range map[uint64]bool{base: true /* not known what is before */, base + 2: true, base + 3: false,
+		base + 4: true, base - 100: true} {
 		assert.Equal(t, want, c.Returns(pc), "%#x", pc)
 	}
 }
@@ -264,7 +264,7 @@ func TestThrows(t *testing.T) {
 		`90909090909090 48bb 0700010000000000 e800000000`: false,
 	} {
 		c := Code{Read: code(text).read}
-		assert.Equal(t, want, c.Returns(at+7), text)
+		assert.Equal(t, want, c.Returns(base+7), text)
 	}
 }
 
@@ -273,12 +273,12 @@ func TestBounds(t *testing.T) {
 	m := code(strings.Repeat("c3", pageSize))
 	c := Code{Read: func(addr uint64, b []byte) int { return copy(b, m) }}
 	for i := range uint64(3 * maxPages) {
-		c.Returns(at + i*pageSize)
+		c.Returns(base + i*pageSize)
 		assert.LessOrEqual(t, len(c.pages), maxPages)
 	}
 	for pc := range uint64(pageSize) {
-		c.rowAt(at + pc)
-		assert.LessOrEqual(t, len(c.pages[at].rows), maxRows)
+		c.rowAt(base + pc)
+		assert.LessOrEqual(t, len(c.pages[base].rows), maxRows)
 	}
 }
 
@@ -308,22 +308,22 @@ func TestScan(t *testing.T) {
 		"too far":          {entry, size + scanned, false},
 	} {
 		regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
-		regs.Reg[abi.RIP], regs.Reg[abi.RSP] = at+0x800, sp
+		regs.Reg[abi.RIP], regs.Reg[abi.RSP] = base+0x800, sp
 		m := code(c.code)
-		copy(m[0x100:], []byte{0xe8, 0xfb, 0xfe, 0xff, 0xff}) // a call of at
+		copy(m[0x100:], []byte{0xe8, 0xfb, 0xfe, 0xff, 0xff}) // a call of base
 		mem := &ehelf.Memory{Lo: sp, Bytes: make([]byte, 2*scanned)}
 		put := func(off int, v uint64) {
 			for i := range 8 {
 				mem.Bytes[off+i] = byte(v >> (8 * i))
 			}
 		}
-		put(c.off, at+0x105)
+		put(c.off, base+0x105)
 		put(c.off-8, 0x1111)
 		put(c.off-16, 0x2222)
-		status := (&Code{Read: m.read}).Scan(&regs, mem, func(addr uint64) bool { return addr >= at && addr < at+pageSize })
+		status := (&Code{Read: m.read}).Scan(&regs, mem, func(addr uint64) bool { return addr >= base && addr < base+pageSize })
 		require.Equal(t, c.want, status == abi.StatusOK, name)
 		if c.want {
-			assert.Equal(t, []uint64{at + 0x105, sp + uint64(c.off) + 8, 0x1111, 0x2222},
+			assert.Equal(t, []uint64{base + 0x105, sp + uint64(c.off) + 8, 0x1111, 0x2222},
 				[]uint64{regs.Reg[abi.RIP], regs.Reg[abi.RSP], regs.Reg[abi.RBP], regs.Reg[abi.RBX]}, name)
 			assert.Equal(t, uint64(1<<abi.RIP|1<<abi.RSP|1<<abi.RBP|1<<abi.RBX|1<<abi.R12|1<<abi.R13|1<<abi.R14|1<<abi.R15),
 				uint64(regs.Valid))
