@@ -30,12 +30,12 @@ func TestInstructions(t *testing.T) {
 	shallow, deep, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	few, many := walksOf(t, shallow), walksOf(t, deep)
 	for name, most := range map[string]cost{
-		"ehu_backtrace":     {walk: 265, frame: 26},
-		"recorder":          {walk: 285, frame: 26},
-		"backtrace":         {walk: 340, frame: 26},
-		"unw_backtrace":     {walk: 330, frame: 26},
-		"_Unwind_Backtrace": {walk: 350, frame: 78},
-		"cursor":            {walk: 860, frame: 75},
+		"ehu_backtrace":     {walk: 255, frame: 9},
+		"recorder":          {walk: 275, frame: 9},
+		"backtrace":         {walk: 335, frame: 9},
+		"unw_backtrace":     {walk: 325, frame: 9},
+		"_Unwind_Backtrace": {walk: 375, frame: 56},
+		"cursor":            {walk: 800, frame: 70},
 	} {
 		a, b := few[name], many[name]
 		require.Equal(t, a.frames+40, b.frames, name)

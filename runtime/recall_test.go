@@ -15,27 +15,39 @@ import (
 // change is a piece of a source and what takes its place.
 type change struct{ file, from, to string }
 
-// restless makes each walk use what the thread remembers, also after walks that missed often, and the thread forget
-// soon.
-var restless = change{"recall.c", "ROW_BITS = 9, TRAIL = 1024, START_BITS = 7, MISS = 12",
-	"ROW_BITS = 4, TRAIL = 100, START_BITS = 3, MISS = 0"}
+// restless makes each walk use the thread's memory, also after walks that met much new, and the thread forget soon.
+var restless = change{"recall.c", "TRAIL = 1664, PLACE_BITS = 11, NEW = 12", "TRAIL = 60, PLACE_BITS = 10, NEW = 0"}
 
-// recallMutants leave out a condition of PROOF.md each. Two are not among them: this libc has no row where contexts
-// begin, and a walk that a handler disturbs (busy) seldom differs, as it stops at the first empty row.
+// short makes it forget sooner.
+var short = change{"recall.c", "TRAIL = 1664, PLACE_BITS = 11, NEW = 12", "TRAIL = 28, PLACE_BITS = 10, NEW = 0"}
+
+// linked leaves links where they are.
+var linked = change{"recall.c", "if (a.links)", "if (0)"}
+
+// recallMutants leave out a condition of PROOF.md each.
 var recallMutants = map[string]change{
-	"generation":       {"recall.c", "m->generation != t->generation", "m->generation == 0"},
-	"end of the stack": {"recall.c", "if (at > last)", "if (0)"},
-	"CFA rises":        {"recall.c", " || at < rsp)", ")"},
-	"own stack": {"recall.c", " || rsp >= end || rsp - RED_ZONE < ehu_own_stack_.lo || ehu_own_stack_.hi != end)",
-		")"},
-	"other rows":         {"recall.c", "{.pc = pc, .base = OTHER}", "{.pc = pc, .to = 8, .base = RSP}"},
-	"rbp far below":      {"recall.c", "8 * below <= RED_ZONE && ", ""},
-	"next in the trail":  {"recall.c", "__builtin_expect(r[1].pc == pc, 1)", "r[1].pc != 0"},
-	"start in it":        {"recall.c", "if (r->pc != pc && (r = after", "if (r->pc == 0 && (r = after"},
-	"row of an address":  {"recall.c", "if (r->pc != pc && !learn", "if (r->pc == 0 && !learn"},
-	"place in the trail": {"recall.c", "&& m->trail[r->at].pc == pc)", "&& m->trail[r->at].pc != 0)"},
-	"interrupted frame":  {"recall.c", "start->exact || ", ""},
-	"no return address":  {"recall.c", "{ OTHER, RSP, RBP, END }", "{ RSP, OTHER, RBP, END }"},
+	"generation":       {"recall.c", "m->generation != generation", "m->generation == 0"},
+	"end of the stack": {"recall.c", " || at > w->end - 8", ""},
+	"CFA rises":        {"recall.c", " || at < w->rsp", ""},
+	"own stack":        {"recall.c", " || end - rsp - 1 >= INT32_MAX || rsp - RED_ZONE < ehu_own_stack_.lo ||\n        ehu_own_stack_.hi != end)", ")"},
+	"other rows":       {"recall.c", "if (base == OTHER || ", "if ("},
+	"rbp far below":    {"recall.c", "8 * below <= RED_ZONE && ", ""},
+	"four words":       {"recall.c", "if (((p ^ e[1].word) | (q ^ e[2].word) | (r ^ e[3].word) | (s ^ e[4].word)) != 0)", "if (0)"},
+	"a word":           {"recall.c", "if (__builtin_expect(a->pc != next->word, 0))", "if (0)"},
+	"rbp":              {"recall.c", "if ((next->above > base ? word_below(end, next) : a->rbp) != next->word)", "if (0)"},
+	"rbp before a gap": {"recall.c", " && w->gap[-1].kind != CHECK", " && 0"},
+	"rbp is restored":  {"recall.c", "    for (; e != a->from; e--)\n", "    for (; 0; e--)\n"},
+	"word of a link":   {"recall.c", "a->pc != next->word || there->word != a->pc", "there->word != next->word"},
+	"frame of a link":  {"recall.c", "there->word != a->pc || there->above != next->above || there->kind != FRAME", "0"},
+	"room for a link":  {"recall.c", " && !(w->writes && place == m->tail + 1)", ""},
+	"end of the trail": {"recall.c", "            close_run(m, (struct entry){.kind = STOP});\n        m->tail = 0;", "            w->by = 0;\n        m->tail = 0;"},
+	"pc":               {"recall.c", "return e->word == pc && e->above", "return e->above"},
+	"rsp":              {"recall.c", "e->above == above && e->kind", "e->kind"},
+	"row of a pc": {"recall.c",
+		"(PC_BITS - ROW_BITS)];\n    uint64_t known = __atomic_load_n(row, __ATOMIC_RELAXED);\n    if (known >> TAG_SHIFT == tag",
+		"(PC_BITS - 2)];\n    uint64_t known = __atomic_load_n(row, __ATOMIC_RELAXED);\n    if (known != 0"},
+	"interrupted": {"recall.c", "start->exact || ", ""},
+	"no address":  {"recall.c", "enum { OTHER /* not plain, or none */, BY_RSP, BY", "enum { BY_RSP, OTHER, BY"},
 }
 
 // recall builds testdata/recall.c with changed sources and runs it.
@@ -84,7 +96,11 @@ func TestRecall(t *testing.T) {
 	}
 	for name, mutant := range recallMutants {
 		t.Run(name, func(t *testing.T) {
-			out, err := recall(t, k, "0", "1", restless, mutant)
+			memory := restless
+			if name == "room for a link" {
+				memory = short
+			}
+			out, err := recall(t, k, "0", "1", memory, linked, mutant)
 			assert.Error(t, err, "survives: %s", out)
 		})
 	}

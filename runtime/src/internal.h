@@ -14,7 +14,7 @@
 #include "chain.h"
 #include "ehunwind.h"
 
-enum { PAGE = 4096, RED_ZONE = 128, MAX_BUILD_ID = 64, TABLE_KEY = 8 };
+enum { PAGE = 4096, RED_ZONE = 128, MAX_BUILD_ID = 64, TABLE_KEY = 8, ROW_BITS = 12 };
 
 /* ---------------------------------------------------------------- trust.c, search.c, content.c, load.c */
 
@@ -151,13 +151,14 @@ struct ehu_file {
 };
 
 /* The table that walks use: the ranges sorted by address. It does not change once
-   published, except for the cache. */
+   published, except for the cache and the rows. */
 struct ehu_table {
     size_t n;
     struct ehu_object *object;
     uint32_t cache[CACHED_PAGES]; /* chain.S: the object of a page of code, as its distance from the first one */
     struct ehu_file *file; /* of each; ino is 0 if there is none */
     uint64_t generation; /* no other table of the process ever has the same */
+    uint64_t row[1 << ROW_BITS]; /* recall.c: rows of return addresses */
     /* The rest is used by the refresher only. */
     size_t size; /* bytes of the memory that holds this and all it points to */
     struct ehu_loaded *loaded;
@@ -233,6 +234,7 @@ struct ehu_slot {
     _Alignas(64) _Atomic uint64_t own[NUM_COLUMNS];
     _Atomic uint64_t left[NUM_COLUMNS];               /* how many left */
     _Atomic uint64_t owner;                           /* its thread pointer; 0: none yet */
+    uint64_t recalled;                                /* walks that ehu_recall_ took to the end */
     uint8_t idle;                                     /* its next walks that go without ehu_recall_ */
 };
 extern struct ehu_slot ehu_slots_[NUM_SLOTS];
@@ -246,6 +248,7 @@ static inline uint64_t ehu_own_(struct ehu_slot *s, unsigned column)
 
 /* The table that walks see, which begins a page, plus its column. */
 extern _Atomic uintptr_t ehu_current_;
+extern _Atomic uint64_t ehu_generation_; /* of it, published after it */
 static inline const struct ehu_table *ehu_table_of_(uintptr_t current)
 {
     return (const struct ehu_table *)(current & ~(uintptr_t)(NUM_COLUMNS - 1));
@@ -256,6 +259,12 @@ static inline uint64_t ehu_thread_pointer_(void)
     uint64_t fs;
     __asm__ volatile("mov %%fs:0, %0" : "=r"(fs));
     return fs;
+}
+
+/* ehu_slot_of_ returns the slot of a thread. */
+static inline struct ehu_slot *ehu_slot_of_(uint64_t thread)
+{
+    return &ehu_slots_[thread * 0x9e3779b97f4a7c15u >> 58];
 }
 
 struct ehu_reading {
@@ -280,7 +289,7 @@ static inline bool ehu_owns_(struct ehu_slot *s, uint64_t thread)
 static inline struct ehu_reading ehu_enter_(uint64_t walks)
 {
     uint64_t thread = ehu_thread_pointer_();
-    struct ehu_slot *s = &ehu_slots_[thread * 0x9e3779b97f4a7c15u >> 58];
+    struct ehu_slot *s = ehu_slot_of_(thread);
     bool own = ehu_owns_(s, thread);
     _Atomic uint64_t *counts = own ? s->own : s->count;
     for (;;) {
@@ -441,8 +450,7 @@ uint64_t ehu_eh_elf_of_(const struct ehu_mapping *m, uint64_t pc);
  * number. After a step, *regs has rsp, rbp and the pc, and the status is EH_ELF_OUTERMOST if the last frame's row says
  * so.
  */
-size_t ehu_recall_(const struct ehu_table *t, struct ehu_slot *own, const eh_elf_regs_t *start, eh_elf_regs_t *regs,
-    uint64_t *pcs, size_t max);
+size_t ehu_recall_(struct ehu_slot *own, const eh_elf_regs_t *start, eh_elf_regs_t *regs, uint64_t *pcs, size_t max);
 size_t ehu_without_row_(struct ehu_walk *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc);
 bool ehu_is_code_(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc);
 size_t ehu_run_one_(struct ehu_walk *c, const struct ehu_table *t);

@@ -1,147 +1,385 @@
 /*
- * Walks by rows that the thread remembers. The rows of return addresses are learnt from eh_elfs, as far as they are
- * plain, and lie in the order in which walks met them. So the processor knows the next row before it has loaded the
- * return address, and a frame takes a few instructions. PROOF.md has the conditions under which these walks find what
- * the eh_elfs find.
+ * Walks from memory. A thread's memory holds frames that its walks met, as pc and rsp, in their order. Where a walk
+ * meets one of them, those behind it are its next frames as long as the words on the stack are the same: the processor
+ * loads them at once, since their places are known. From a new frame, the walk steps by its row. Rows are learnt from
+ * eh_elfs, as far as they are plain. PROOF.md has the conditions under which these walks find what the eh_elfs find.
  */
 #include <string.h>
 
 #include "internal.h"
 
-/* The row of a return address: how to step from it. */
-struct row {
-    uint64_t pc;
-    int32_t to; /* bytes from rsp or rbp to the word with the caller's return address */
-    int8_t rbp; /* words from there to the caller's rbp; 0: it is the same */
-    enum __attribute__((packed)) { OTHER, RSP, RBP, END } base; /* OTHER: not plain, or an empty row, of address 0 */
-    uint16_t at; /* in memory.row: its place in the trail */
+/*
+ * An entry of the trail. FRAME: a frame; those behind it are what walks found from it. CHECK: where the frame before
+ * has its return address depends on rbp, which must be the same. LINK: the next frame is elsewhere in the trail. END:
+ * the frame before is the stack's last. STOP: its caller is not in the trail.
+ */
+struct entry {
+    uint64_t word; /* FRAME, LINK: the pc; CHECK: rbp */
+    int32_t above; /* FRAME, LINK: rsp; CHECK: the end of the word with rbp; both from the end of the stack */
+    uint16_t more; /* FRAME, CHECK: how many frames follow without another entry; LINK: place of the next frame */
+    int8_t rbp;    /* FRAME, LINK: words from the return address below rsp to the saved rbp; 0: it was not saved */
+    enum __attribute__((packed)) { STOP, FRAME, CHECK, LINK, END } kind;
 };
 
 /*
  * A thread's memory. Only the thread that owns the slot uses it, and only one walk at a time (busy): a handler that
- * interrupts one that uses it, and all later walks if that handler never returns, go without. The trail has the rows of
- * walks in their order, one walk behind the other. Where a walk leaves it, the row is looked up by the address. A miss
- * costs what MISS frames gain; where misses cost more than there is to gain, walks go without, up to MOST_IDLE of them
- * for one. A walk like one with many misses writes the trail.
+ * interrupts one that uses it, and all later walks if that handler never returns, go without. A new frame costs what
+ * NEW known ones gain; where they cost more than there is to gain, walks go without, up to MOST_IDLE of them for one.
+ * A known walk with links is written again.
  */
-enum { ROW_BITS = 9, TRAIL = 1024, START_BITS = 7, MISS = 12, LEARNING = 16 /* misses */, MOST_GAIN = 256,
-    MOST_IDLE = 255, WRITE = TRAIL + 1 };
+enum { TRAIL = 1664, PLACE_BITS = 11, NEW = 12, LEARNING = 6 /* new frames */, MOST_GAIN = 256, MOST_IDLE = 255,
+    ROOM = 4, AGAIN = TRAIL };
 static struct memory {
-    uint64_t generation; /* of the table that the rows are from */
+    uint64_t generation; /* of the table that the rows were from */
+    uint64_t end;        /* of the stack */
     volatile bool busy;
-    uint8_t backoff;       /* how many walks went without the last time */
-    uint16_t tail;         /* where the trail was written last */
-    int misses, gain;      /* of this walk; of the last ones, in frames */
-    /* by pc and rsp: where a walk that begins there lies in the trail; WRITE: it is to write it */
-    uint16_t start[1 << START_BITS];
-    struct row row[1 << ROW_BITS];   /* by the address */
-    struct row trail[TRAIL + 2];     /* the first and the last, at WRITE, stay empty */
+    uint8_t backoff;     /* how many walks went without the last time */
+    uint16_t tail;       /* the entry that was written last */
+    uint16_t first;      /* the first of the last ones whose number of more frames is not known */
+    int gain;            /* of the last walks, in known frames */
+    /* by pc and rsp: where in the trail the frame is; AGAIN: a walk that begins there is to be written again */
+    uint16_t place[1 << PLACE_BITS];
+    struct entry trail[TRAIL + 1];   /* the first and the last stay empty */
 } memories[NUM_SLOTS];
 
-static inline uint64_t hash(uint64_t of, unsigned bits) { return of * 0x9e3779b97f4a7c15u >> (64 - bits); }
+/* A walk: its frame and where its pcs go. */
+struct walk {
+    uint64_t pc, rsp, rbp, end, *to, *full;
+    struct ehu_reading reading; /* a row needed the table */
+    struct entry *gap;          /* a LINK to the frame may be there */
+    int32_t saved;              /* as above in a CHECK; REGISTER: rbp is from no word */
+    int8_t by;                  /* as rbp in a FRAME */
+    bool writes;                /* the frame is the last entry of the trail */
+    uint16_t *again;            /* its place, if it is written again, without links; it stays its own */
+};
+enum { REGISTER = INT32_MIN };
 
-/* learn asks the eh_elf of a return address for its row, and reports whether there is one. */
-static bool learn(struct memory *m, const struct ehu_table *t, uint64_t pc, struct row *row)
+static inline uint64_t word(uint64_t at) { return *(const uint64_t *)(uintptr_t)at; }
+
+/* ------------------------------------------------------------------------------- rows */
+
+/*
+ * The row of a return address is a word of the table. Its low bits have where the caller's return address is: to, in
+ * words from rsp or rbp; and rbp as in a FRAME. Its high bits and its place have the address: the product of odd
+ * factors has an inverse.
+ */
+enum { OTHER /* not plain, or none */, BY_RSP, BY_RBP, LAST };
+enum { BASE_BITS = 2, RBP_BITS = 5, TO_BITS = 21, TAG_SHIFT = BASE_BITS + RBP_BITS + TO_BITS, PC_BITS = 48 };
+_Static_assert(TAG_SHIFT == 64 - (PC_BITS - ROW_BITS), "a word has the rest of the address");
+
+static uint64_t make_row(uint64_t tag, unsigned base, int64_t to, unsigned below)
 {
+    return tag << TAG_SHIFT | ((uint64_t)to & ((1 << TO_BITS) - 1)) << (BASE_BITS + RBP_BITS) | below << BASE_BITS |
+        base;
+}
+
+/* row_of returns the row of a return address, or 0. */
+static uint64_t row_of(struct memory *m, const struct ehu_table *t, uint64_t pc)
+{
+    uint64_t mixed = pc * 0x9e3779b97f4a7c15u & (((uint64_t)1 << PC_BITS) - 1), tag = mixed << TAG_SHIFT >> TAG_SHIFT;
+    uint64_t *row = (uint64_t *)(uintptr_t)&t->row[mixed >> (PC_BITS - ROW_BITS)];
+    uint64_t known = __atomic_load_n(row, __ATOMIC_RELAXED);
+    if (known >> TAG_SHIFT == tag && pc >> PC_BITS == 0)
+        return known;
     const struct ehu_object *o = ehu_object_of_(t, pc - 1);
     struct ehu_plain p;
-    if (!o || !o->walk || pc == ehu_context_start_)
-        return false;
-    m->misses += LEARNING;
-    *row = (struct row){.pc = pc, .base = OTHER};
-    if (ehu_plain_step_(o, pc, false, &p)) {
-        int below = p.rbp > 0 ? p.rbp - 1 : 0;
-        if (8 * below <= RED_ZONE && (p.base == BASE_RBP || p.cfa >= 8)) /* words further down may not be readable */
-            *row = (struct row){.pc = pc, .to = p.cfa - 8, .rbp = (int8_t)-below,
-                .base = p.base == BASE_RBP ? RBP : RSP};
-    } else if (ehu_row_(o, pc, false) == EH_ELF_OUTERMOST) {
-        row->base = END;
+    if (!o || pc >> PC_BITS != 0)
+        return 0;
+    m->gain -= LEARNING * NEW;
+    known = make_row(tag, OTHER, 0, 0);
+    if (o->walk && pc != ehu_context_start_) {
+        if (ehu_plain_step_(o, pc, false, &p)) {
+            int32_t to = p.cfa - 8;
+            unsigned below = p.rbp > 0 ? p.rbp - 1 : 0;
+            if (8 * below <= RED_ZONE && (p.base == BASE_RBP || to >= 0) && to % 8 == 0 &&
+                to / 8 < 1 << (TO_BITS - 1) && to / 8 >= -(1 << (TO_BITS - 1)))
+                known = make_row(tag, p.base == BASE_RBP ? BY_RBP : BY_RSP, to / 8, below);
+        } else if (ehu_row_(o, pc, false) == EH_ELF_OUTERMOST) {
+            known = make_row(tag, LAST, 0, 0);
+        }
     }
+    __atomic_store_n(row, known, __ATOMIC_RELAXED);
+    return known;
+}
+
+/* ------------------------------------------------------------------------------- the trail */
+
+static inline int32_t above(const struct walk *w) { return (int32_t)(w->rsp - w->end); }
+
+static inline uint16_t *place_of(struct memory *m, uint64_t pc, uint64_t rsp)
+{
+    return &m->place[(pc ^ rsp << 16) * 0x9e3779b97f4a7c15u >> (64 - PLACE_BITS)];
+}
+
+static struct entry link_to(const struct walk *w, unsigned place)
+{
+    return (struct entry){.kind = LINK, .word = w->pc, .above = above(w), .rbp = w->by, .more = (uint16_t)place};
+}
+
+/* close_run gives the last entries of the trail their number of more frames, and adds one of another kind. */
+static void close_run(struct memory *m, struct entry e)
+{
+    for (unsigned i = m->tail, n = 0; i >= m->first; i--)
+        m->trail[i].more = (uint16_t)n++;
+    m->first = ++m->tail;
+    m->trail[m->tail] = e;
+}
+
+/* enter adds the frame to the trail. */
+static void enter(struct memory *m, struct walk *w)
+{
+    if (m->tail > TRAIL - 1 - ROOM) {
+        if (w->writes)
+            close_run(m, (struct entry){.kind = STOP});
+        m->tail = 0;
+        w->writes = false;
+    }
+    m->tail++;
+    if (!w->writes)
+        m->first = m->tail;
+    w->writes = true;
+    m->trail[m->tail] = (struct entry){.kind = FRAME, .word = w->pc, .above = above(w), .rbp = w->by};
+    uint16_t *place = place_of(m, w->pc, w->rsp);
+    if (place != w->again || *place == AGAIN)
+        *place = m->tail;
+    if (w->gap && w->gap != &m->trail[m->tail])
+        *w->gap = link_to(w, m->tail);
+}
+
+/*
+ * step takes a step by the row of the frame. It returns false if it has none that is plain; *status says whether the
+ * frame is the stack's last.
+ */
+__attribute__((no_sanitize("address"))) static bool step(struct memory *m, struct walk *w, int16_t *status)
+{
+    if (!w->reading.count)
+        w->reading = ehu_enter_(0);
+    if (!w->reading.table)
+        return false;
+    uint64_t row = row_of(m, w->reading.table, w->pc), base = row & 3;
+    m->gain -= NEW;
+    if (base == LAST) {
+        if (w->writes)
+            close_run(m, (struct entry){.kind = END});
+        w->writes = false;
+        *status = EH_ELF_OUTERMOST;
+        return false;
+    }
+    int below = row >> BASE_BITS & ((1 << RBP_BITS) - 1);
+    int64_t to = (int64_t)(row << (64 - TAG_SHIFT)) >> (64 - TO_BITS);
+    uint64_t at = (base == BY_RBP ? w->rbp : w->rsp) + 8 * (uint64_t)to, save = at - 8 * (uint64_t)below;
+    if (base == OTHER || at < w->rsp || at > w->end - 8 || save < w->rsp)
+        return false;
+    if (base == BY_RBP && w->writes)
+        close_run(m, (struct entry){.kind = CHECK, .word = w->rbp, .above = w->saved});
+    else if (base == BY_RBP && w->gap && w->gap[-1].kind != CHECK)
+        w->gap = NULL;
+    w->pc = word(at);
+    w->rsp = at + 8;
+    w->by = (int8_t)-below;
+    if (below) {
+        w->rbp = word(save);
+        w->saved = (int32_t)(save + 8 - w->end);
+    }
+    *w->to++ = w->pc;
     return true;
 }
 
-/*
- * after finds the row of a return address that does not lie behind *before, the one of the frame before. A walk that
- * writes the trail goes on to do so. Null: the address has no row.
- */
-__attribute__((noinline)) static const struct row *after(struct memory *m, const struct ehu_table *t,
-    const struct row *before, uint64_t pc)
+/* ------------------------------------------------------------------------------- walks along it */
+
+/* A walk along the trail. */
+struct along {
+    struct entry *e, *from; /* it has come to e from that frame, by no LINK */
+    struct entry *next;     /* at which it ended */
+    uint64_t rbp, pc, *to;  /* rbp in the frame of from; the pc at next */
+    int32_t saved;          /* as in struct walk */
+    bool links;             /* it went by one */
+};
+
+static inline uint64_t word_below(uint64_t end, const struct entry *e)
 {
-    struct row *r = &m->row[hash(pc, ROW_BITS)];
-    m->misses++;
-    if (r->pc != pc && !learn(m, t, pc, r))
-        return NULL;
-    if (before != &m->trail[m->tail] && m->trail[r->at].pc == pc)
-        return &m->trail[r->at];
-    m->tail = m->tail < TRAIL ? m->tail + 1 : 1;
-    r->at = m->tail;
-    m->trail[m->tail] = *r;
-    return &m->trail[m->tail];
+    return word(end + (uint64_t)(int64_t)e->above - 8);
 }
 
-/*
- * steps takes steps as far as rows are remembered or can be learnt; the word at last is the stack's last. The rest is as
- * in ehu_recall_.
- */
-__attribute__((noinline, no_sanitize("address"))) static size_t steps(struct memory *m, const struct ehu_table *t,
-    const eh_elf_regs_t *start, eh_elf_regs_t *regs, uint64_t last, uint64_t *pcs, uint64_t *full)
+/* restore finds rbp in the frame of e. */
+__attribute__((always_inline)) static inline void restore(struct along *a, uint64_t end, const struct entry *e)
 {
-    uint64_t pc = start->reg[EH_ELF_RIP], rsp = start->reg[EH_ELF_RSP], rbp = start->reg[EH_ELF_RBP], *to = pcs;
-    uint16_t *begin = &m->start[hash(pc ^ rsp << 16, START_BITS)];
-    const struct row *r = &m->trail[*begin];
-    bool writes = *begin == WRITE;
-    m->misses = 0;
-    if (r->pc != pc && (r = after(m, t, &m->trail[writes ? m->tail : 0], pc)))
-        *begin = (uint16_t)(r - m->trail);
-    while (r && to != full) {
-        uint64_t at = rsp + (uint64_t)(int64_t)r->to;
-        if (__builtin_expect(r->base != RSP, 0)) {
-            at = rbp + (uint64_t)(int64_t)r->to;
-            if (r->base != RBP || at < rsp)
-                break;
+    for (; e != a->from; e--)
+        if (e->rbp) {
+            a->saved = e->above + 8 * e->rbp;
+            a->rbp = word(end + (uint64_t)(int64_t)a->saved - 8);
+            return;
         }
-        if (at > last)
-            break;
-        const uint64_t *word = (const uint64_t *)(uintptr_t)at;
-        pc = *word;
-        if (r->rbp)
-            rbp = word[r->rbp];
-        rsp = at + 8;
-        *to++ = pc;
-        r = __builtin_expect(r[1].pc == pc, 1) ? r + 1 : after(m, t, r, pc);
-    }
-    regs->reg[EH_ELF_RIP] = pc;
-    regs->reg[EH_ELF_RSP] = rsp;
-    regs->reg[EH_ELF_RBP] = rbp;
-    regs->valid = 1 << EH_ELF_RIP | 1 << EH_ELF_RSP | 1 << EH_ELF_RBP;
-    regs->exact = 0;
-    regs->status = r && to != full && r->base == END ? EH_ELF_OUTERMOST : EH_ELF_OK;
-    int n = (int)(to - pcs);
-    if (m->misses * 4 > n && !writes)
-        *begin = WRITE;
-    m->gain += n - MISS * m->misses;
-    return (size_t)n;
 }
 
-size_t ehu_recall_(const struct ehu_table *t, struct ehu_slot *own, const eh_elf_regs_t *start, eh_elf_regs_t *regs,
-    uint64_t *pcs, size_t max)
+/*
+ * go_along goes as far as the stack is as the trail has it. FULL: the array is. ENDED: the frame is the last. MET: the
+ * return address, at next, is another, or the LINK there is not right. STUCK: there is no caller in the trail.
+ */
+enum outcome { FULL, ENDED, MET, STUCK };
+__attribute__((always_inline)) static inline enum outcome go_along(struct memory *m, struct along *a, uint64_t end,
+    const uint64_t *full)
+{
+    struct entry *e = a->e, *next;
+    int32_t base = e->above;
+    uint64_t *to = a->to;
+    enum outcome o;
+    for (;;) {
+        if (e->more >= 4) { /* with fewer jumps */
+            size_t n = e->more, room = (size_t)(full - to);
+            for (const struct entry *last = e + ((n < room ? n : room) & ~(size_t)3); e != last; e += 4, to += 4) {
+                uint64_t p = word_below(end, e + 1), q = word_below(end, e + 2), r = word_below(end, e + 3),
+                    s = word_below(end, e + 4);
+                if (((p ^ e[1].word) | (q ^ e[2].word) | (r ^ e[3].word) | (s ^ e[4].word)) != 0)
+                    break;
+                to[0] = p, to[1] = q, to[2] = r, to[3] = s;
+            }
+        }
+        next = e + 1;
+        o = FULL;
+        if (to == full)
+            break;
+        if (next->kind == FRAME) {
+            o = MET;
+            *to++ = a->pc = word_below(end, next);
+            if (__builtin_expect(a->pc != next->word, 0))
+                break;
+            e = next;
+        } else if (next->kind == CHECK) {
+            o = STUCK;
+            if ((next->above > base ? word_below(end, next) : a->rbp) != next->word)
+                break;
+            e = next;
+        } else if (next->kind == LINK) {
+            struct entry *there = &m->trail[next->more];
+            o = MET;
+            *to++ = a->pc = word_below(end, next);
+            if (a->pc != next->word || there->word != a->pc || there->above != next->above || there->kind != FRAME)
+                break;
+            restore(a, end, next);
+            a->links = true;
+            a->from = e = there;
+            base = e->above;
+        } else {
+            o = next->kind == END ? ENDED : STUCK;
+            break;
+        }
+    }
+    a->e = e;
+    a->next = next;
+    a->to = to;
+    return o;
+}
+
+static inline bool is_at(const struct entry *e, uint64_t pc, int32_t above)
+{
+    return e->word == pc && e->above == above && e->kind == FRAME;
+}
+
+/* off makes the walk's frame the one at which it came off the trail. */
+__attribute__((no_sanitize("address"))) static void off(struct walk *w, struct along *a, enum outcome o)
+{
+    struct entry *e = o == MET ? a->next : a->e;
+    restore(a, w->end, e);
+    w->gap = NULL;
+    if (o == MET) {
+        w->pc = a->pc;
+        w->by = e->rbp;
+        if (e->kind == LINK && e->word == w->pc)
+            w->gap = e;
+    } else {
+        if (a->next->kind == STOP)
+            w->gap = a->next;
+        if (e->kind == CHECK)
+            e--;
+        w->pc = e->word;
+    }
+    w->rsp = w->end + (uint64_t)(int64_t)e->above;
+    w->rbp = a->rbp;
+    w->saved = a->saved;
+    w->to = a->to;
+    w->writes = false;
+}
+
+/* steps goes on with a walk that came off the trail. */
+__attribute__((noinline, no_sanitize("address"))) static int16_t steps(struct memory *m, struct walk *w, enum outcome o)
+{
+    int16_t status = EH_ELF_OK;
+    while (w->to != w->full && (o != STUCK || step(m, w, &status)) && w->to != w->full) {
+        uint16_t place = *place_of(m, w->pc, w->rsp);
+        struct entry *e = &m->trail[place];
+        /* not where the LINK would be */
+        if (is_at(e, w->pc, above(w)) && !w->again && !(w->writes && place == m->tail + 1)) {
+            if (w->writes)
+                close_run(m, link_to(w, place));
+            else if (w->gap)
+                *w->gap = link_to(w, place);
+            struct along a = {.e = e, .from = e, .rbp = w->rbp, .saved = w->saved, .to = w->to};
+            o = go_along(m, &a, w->end, w->full);
+            off(w, &a, o);
+            if (o == ENDED)
+                return EH_ELF_OUTERMOST;
+        } else {
+            enter(m, w);
+            w->gap = NULL;
+            o = STUCK;
+        }
+    }
+    if (w->writes)
+        close_run(m, (struct entry){.kind = STOP});
+    return status;
+}
+
+__attribute__((no_sanitize("address")))
+size_t ehu_recall_(struct ehu_slot *own, const eh_elf_regs_t *start, eh_elf_regs_t *regs, uint64_t *pcs, size_t max)
 {
 #ifdef __SANITIZE_THREAD__ /* which does not know that a thread has ended before another has its thread pointer */
     return 0;
 #endif
     struct memory *m = &memories[own - ehu_slots_];
-    uint64_t rsp = start->reg[EH_ELF_RSP], end = ehu_own_stack_.hi;
+    uint64_t pc = start->reg[EH_ELF_RIP], rsp = start->reg[EH_ELF_RSP], end = ehu_own_stack_.hi;
     __asm__("" : "+r"(m)); /* else each address in it is made of two parts */
-    /* Only on the thread's own stack: a thread made by a bare clone, with the thread pointer of its maker, has another. */
-    if (start->exact || m->busy || rsp >= end || rsp - RED_ZONE < ehu_own_stack_.lo || ehu_own_stack_.hi != end)
+    /* Only on the thread's own stack: one of a bare clone, with the thread pointer of its maker, has another. */
+    if (start->exact || m->busy || end - rsp - 1 >= INT32_MAX || rsp - RED_ZONE < ehu_own_stack_.lo ||
+        ehu_own_stack_.hi != end)
         return 0;
     m->busy = true;
     atomic_signal_fence(memory_order_seq_cst);
-    if (m->generation != t->generation) {
+    uint64_t generation = atomic_load_explicit(&ehu_generation_, memory_order_acquire);
+    if (m->generation != generation || m->end != end) {
         memset(&m->backoff, 0, sizeof *m - offsetof(struct memory, backoff));
-        m->generation = t->generation;
+        m->generation = generation;
+        m->end = end;
     }
-    size_t n = steps(m, t, start, regs, end - 8, pcs, pcs + max);
+    uint16_t *place = place_of(m, pc, rsp);
+    struct along a = {.e = &m->trail[*place], .from = &m->trail[*place], .rbp = start->reg[EH_ELF_RBP], .to = pcs,
+        .saved = REGISTER};
+    enum outcome o = MET;
+    if (is_at(a.e, pc, (int32_t)(rsp - end)))
+        o = go_along(m, &a, end, pcs + max);
+    if (o == ENDED) {
+        regs->reg[EH_ELF_RIP] = a.e->word;
+        regs->status = EH_ELF_OUTERMOST;
+        if (a.links)
+            *place = AGAIN;
+    } else {
+        struct walk w = {.pc = pc, .rsp = rsp, .rbp = a.rbp, .end = end, .to = pcs, .full = pcs + max,
+            .saved = REGISTER, .again = *place == AGAIN ? place : NULL};
+        struct along to = a; /* in memory; a known walk has a in registers */
+        if (a.next)
+            off(&w, &to, o);
+        regs->status = steps(m, &w, o);
+        if (w.reading.count)
+            ehu_leave_(w.reading);
+        regs->reg[EH_ELF_RIP] = w.pc;
+        regs->reg[EH_ELF_RSP] = w.rsp;
+        regs->reg[EH_ELF_RBP] = w.rbp;
+        a.to = w.to;
+    }
+    regs->valid = 1 << EH_ELF_RIP | 1 << EH_ELF_RSP | 1 << EH_ELF_RBP;
+    regs->exact = 0;
+    size_t n = (size_t)(a.to - pcs);
+    m->gain += (int)n;
     if (m->gain > MOST_GAIN) {
         m->gain = MOST_GAIN;
         m->backoff = 0;

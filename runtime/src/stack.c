@@ -142,7 +142,7 @@ int ehu_probe_word_(void *arg, uint64_t addr, uint64_t *word)
     switch (atomic_load_explicit(&asking, memory_order_relaxed)) {
     case BY_SIGPROCMASK:
         ehu_count_(COUNT_PROBES);
-        ok = addr <= UINT64_MAX - 7 && by_sigprocmask(addr);
+        ok = addr != 0 && addr <= UINT64_MAX - 7 && by_sigprocmask(addr); /* of no set, the kernel reads none */
         if (ok)
             *word = copy_word(addr);
         break;

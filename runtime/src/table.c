@@ -23,6 +23,7 @@ struct ehu_loaded {
 };
 
 _Atomic uintptr_t ehu_current_;
+_Atomic uint64_t ehu_generation_;
 
 /* The variables below belong to the refresher, under the lock. */
 static bool changing;           /* the lock was held: if one gets it now, its holder has vanished */
@@ -416,10 +417,10 @@ static int refresh(void)
         free_table(t);
         return NOT_ASKED;
     }
-    static uint64_t generations;
-    t->generation = ++generations;
+    t->generation = atomic_load(&ehu_generation_) + 1;
     t->column = choose_column(old);
     atomic_store(&ehu_current_, (uintptr_t)t + t->column);
+    atomic_store(&ehu_generation_, t->generation);
     atomic_store(&table_loads, t->adds + t->subs);
     if (old && !forsaken) {
         old->next = retired;

@@ -366,21 +366,27 @@ __attribute__((always_inline)) static inline size_t walk(struct ehu_walk *c, con
     uint64_t *pcs, size_t max,
                                                          bool to_end)
 {
-    struct ehu_reading reading = ehu_enter_(ONE_WALK);
-    const struct ehu_table *t = reading.table;
+    uint64_t thread = ehu_thread_pointer_();
+    struct ehu_slot *own = ehu_slot_of_(thread);
     size_t k = 0;
     c->flags = flags;
-    if (t && reading.own) {
-        if (reading.own->idle > 0)
-            reading.own->idle--; /* a handler may do so meanwhile, too, which does not matter */
+    if (ehu_owns_(own, thread)) {
+        if (own->idle > 0)
+            own->idle--; /* a handler may do so meanwhile, too, which does not matter */
         else
-            k = ehu_recall_(t, reading.own, start, &c->regs, pcs, max);
+            k = ehu_recall_(own, start, &c->regs, pcs, max);
+        if (k > 0 && c->regs.status == EH_ELF_OUTERMOST) {
+            __asm__ volatile("incq %0" : "+m"(own->recalled)); /* which no handler can interrupt */
+            return k;
+        }
     }
+    struct ehu_reading reading = ehu_enter_(ONE_WALK);
+    const struct ehu_table *t = reading.table;
     if (k == 0)
         copy(&c->regs, start);
     if (!t) {
         c->regs.status = EH_ELF_NO_INFO;
-    } else if (k == 0 || c->regs.status != EH_ELF_OUTERMOST) {
+    } else {
         begin(c, flags);
         k = go_on(c, t, pcs, k, max);
         if (to_end)

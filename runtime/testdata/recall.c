@@ -27,12 +27,11 @@ static __thread uint64_t state;
 static __thread sigjmp_buf *way_out;
 static volatile int sink;
 
-size_t __real_ehu_recall_(const struct ehu_table *, struct ehu_slot *, const eh_elf_regs_t *, eh_elf_regs_t *,
-    uint64_t *, size_t);
-size_t __wrap_ehu_recall_(const struct ehu_table *t, struct ehu_slot *own, const eh_elf_regs_t *start,
-    eh_elf_regs_t *regs, uint64_t *pcs, size_t max)
+size_t __real_ehu_recall_(struct ehu_slot *, const eh_elf_regs_t *, eh_elf_regs_t *, uint64_t *, size_t);
+size_t __wrap_ehu_recall_(struct ehu_slot *own, const eh_elf_regs_t *start, eh_elf_regs_t *regs, uint64_t *pcs,
+    size_t max)
 {
-    size_t n = __real_ehu_recall_(t, own, start, regs, pcs, max);
+    size_t n = __real_ehu_recall_(own, start, regs, pcs, max);
     recalled += n;
     return n;
 }
@@ -177,6 +176,8 @@ static void with_plugin(int which)
 {
     void *h = dlopen(plugin[which], RTLD_NOW);
     void (*call)(void (*)(void)) = NULL;
+    volatile char *room = alloca(which ? 16 : 64); /* so that both have the same rsp */
+    room[0] = 1;
     if (h)
         *(void **)&call = dlsym(h, "plugin_calls");
     if (!call)
@@ -317,6 +318,35 @@ static void *strays(void *arg)
     words[9] = (uint64_t)(uintptr_t)of_large;
     astray("behind the stack", of_large, ehu_own_stack_.hi - 64, 0);
     astray("downwards", of_variable, (uint64_t)(uintptr_t)&words[40], (uint64_t)(uintptr_t)&words[8]);
+    astray("at the start of memory", of_variable, (uint64_t)(uintptr_t)&words[40], (uint64_t)-8);
+    words[45] = (uint64_t)(uintptr_t)of_large;
+    words[51] = (uint64_t)(uintptr_t)of_variable;
+    for (int i = 44; i <= 50; i += 6) { /* a frame whose caller was not found before: by rbp alone */
+        void *got[3], *want[2] = {of_variable, (void *)(uintptr_t)words[i + 1]};
+        eh_elf_regs_t r = {.valid = FRAME_MASK};
+        r.reg[EH_ELF_RIP] = (uint64_t)(uintptr_t)of_variable;
+        r.reg[EH_ELF_RSP] = (uint64_t)(uintptr_t)&words[40];
+        r.reg[EH_ELF_RBP] = (uint64_t)(uintptr_t)&words[i];
+        size_t n = ehu_backtrace_end_(got, 3, &r, NULL);
+        if (n != 2 || got[1] != want[1])
+            tell("by rbp", got, n, want, 2);
+    }
+    words[12] = (uint64_t)(uintptr_t)&words[20];
+    words[13] = (uint64_t)(uintptr_t)of_variable;
+    words[21] = (uint64_t)(uintptr_t)of_large;
+    for (int i = 0; i < 3; i++) { /* the outer frame; the inner one, which leads to it; and to another */
+        void *got[4];
+        eh_elf_regs_t r = {.valid = FRAME_MASK};
+        r.reg[EH_ELF_RIP] = (uint64_t)(uintptr_t)of_variable;
+        r.reg[EH_ELF_RSP] = (uint64_t)(uintptr_t)&words[i ? 10 : 14];
+        r.reg[EH_ELF_RBP] = (uint64_t)(uintptr_t)&words[i ? 12 : 20];
+        if (i == 2)
+            words[13] = (uint64_t)(uintptr_t)of_large;
+        void *want[3] = {of_variable, (void *)(uintptr_t)words[i ? 13 : 21], of_large};
+        size_t n = ehu_backtrace_end_(got, 4, &r, NULL), m = i == 1 ? 3 : 2;
+        if (n != m || memcmp(got, want, n * sizeof *got) != 0)
+            tell("by a link", got, n, want, m);
+    }
     astray("on another stack", of_large, other + 1024, 0);
     return arg;
 }
@@ -369,7 +399,8 @@ int main(int argc, char **argv)
         for (int j = 0; j < 50; j++)
             down(30);
         in_array();
-        with_plugin(i % 2);
+        for (int j = 0; j < 2; j++) /* at the same place of the stack */
+            with_plugin(j);
     }
     stepped(12);
     unsigned long before = recalled;
