@@ -41,14 +41,14 @@ func (k *copies) arrive(ring int, raw, next []byte, _ uint64) {
 }
 
 // fetch asks for the lines with return addresses, and returns false if they are not known.
-func (a *ahead) fetch(next []byte, size, copied int) bool {
+func (a *ahead) fetch(next []byte, size, bytes int) bool {
 	const regs, stackPointer = 17, 7 // as in dwarfRegs
-	stack := size - word - copied
+	stack := size - word - bytes
 	if !a.alike || len(next) < size || stack < (2+regs)*word {
 		return false
 	}
 	sp := binary.LittleEndian.Uint64(next[stack-(1+regs-stackPointer)*word:])
-	if binary.LittleEndian.Uint64(next[stack-word:]) != uint64(copied) || a.places[len(a.places)-1]-sp >= uint64(copied) {
+	if binary.LittleEndian.Uint64(next[stack-word:]) != uint64(bytes) || a.places[len(a.places)-1]-sp >= uint64(bytes) {
 		return false
 	}
 	next = next[stack:size]

@@ -100,8 +100,8 @@ func (s *Session) throughout(now uint64) {
 			}
 			one := sampled{Sample: Sample{Time: began, TID: t.TID}, pid: int32(pid),
 				user: frameStack{pcs: t.PCs, guesses: t.Guessed, cause: t.End}}
-			th, p := s.tracker.sampled(one.pid, one.TID)
-			s.part.counts.walked(&one.user)
+			th, p := s.tracker.sampledThread(one.pid, one.TID)
+			s.part.counts.addStack(&one.user)
 			s.add(&one, th, p)
 			s.back(th, now)
 		}

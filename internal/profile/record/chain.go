@@ -14,26 +14,26 @@ import (
 
 // ends holds code that stacks end with.
 type ends struct {
-	seen map[place]bool
+	seen map[fileOffset]bool
 	last uint64 // the pc that was added last
 }
 
 // mostEnds is how many are remembered: there are a few in each program.
 const mostEnds = 1 << 12
 
-// place is an address in a file.
-type place struct {
+// fileOffset is an address in a file.
+type fileOffset struct {
 	object weak.Pointer[unwind.Object]
 	offset uint64 // in the file
 }
 
-// placeOf returns the place of a return address; ok is false if it is in no file.
-func placeOf(maps *unwind.Maps, pc uint64) (p place, ok bool) {
+// fileOffsetOf returns where a return address is; ok is false if it is in no file.
+func fileOffsetOf(maps *unwind.Maps, pc uint64) (p fileOffset, ok bool) {
 	m := maps.Find(pc - 1)
 	if m == nil || !m.Object.IsFile() {
-		return place{}, false
+		return fileOffset{}, false
 	}
-	return place{weak.Make(m.Object), m.FileOffset(pc)}, true
+	return fileOffset{weak.Make(m.Object), m.FileOffset(pc)}, true
 }
 
 // add adds the outermost frame of a whole stack.
@@ -42,7 +42,7 @@ func (e *ends) add(maps *unwind.Maps, pc uint64) {
 		return
 	}
 	e.last = pc
-	p, ok := placeOf(maps, pc)
+	p, ok := fileOffsetOf(maps, pc)
 	if !ok || e.seen[p] {
 		return
 	}
@@ -54,7 +54,7 @@ func (e *ends) add(maps *unwind.Maps, pc uint64) {
 
 // has reports whether a whole stack has ended there.
 func (e *ends) has(maps *unwind.Maps, pc uint64) bool {
-	p, ok := placeOf(maps, pc)
+	p, ok := fileOffsetOf(maps, pc)
 	return ok && e.seen[p]
 }
 

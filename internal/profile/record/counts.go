@@ -50,8 +50,8 @@ type RefillCounts struct {
 	Unconfirmed uint64 `json:"not_refilled_other_callers_before"`
 }
 
-// walked counts a stack by how its walk ended.
-func (c *Counts) walked(f *frameStack) {
+// addStack counts a stack by how its walk ended.
+func (c *Counts) addStack(f *frameStack) {
 	c.Unwound++
 	c.Frames += uint64(len(f.pcs))
 	c.Ends[f.cause]++

@@ -30,11 +30,11 @@ type inKernel struct {
 	follows  bool                          // the kernel follows which processes are recorded
 	tables
 	views  map[uint32]*kernelView
-	old    []uint32         // views that no process has; their samples may still be in the rings
-	oldest int              // of them, those whose samples this round has
-	copied map[int32]copier // processes whose samples came with copies
-	came   bool             // samples have come with copies in this round
-	fresh  bool             // the kernel was told of a process since
+	old    []uint32           // views that no process has; their samples may still be in the rings
+	oldest int                // of them, those whose samples this round has
+	byCopy map[int32]lastTold // processes whose samples came with copies
+	came   bool               // samples have come with copies in this round
+	fresh  bool               // the kernel was told of a process since
 
 	walks *bpfunwind.Queue
 	told  uint64 // lost walks
@@ -47,8 +47,8 @@ type kernelView struct {
 	users   int
 }
 
-// copier says when the kernel was last told of a process, and how many files it had mapped.
-type copier struct {
+// lastTold says when the kernel was last told of a process, and how many files it had mapped.
+type lastTold struct {
 	told  time.Time
 	texts int
 }
@@ -65,7 +65,7 @@ func newInKernel(o *Options) (k *inKernel, err error) {
 	if !firstNamespace() {
 		return nil, errNamespace
 	}
-	k = &inKernel{tables: newTables(o.Tables), views: make(map[uint32]*kernelView), copied: make(map[int32]copier),
+	k = &inKernel{tables: newTables(o.Tables), views: make(map[uint32]*kernelView), byCopy: make(map[int32]lastTold),
 		programs: make(map[uint32]*bpfunwind.Program)}
 	const part = 4 // of a ring for copies; the kernel takes the memory of both at once
 	k.kernel, err = bpfunwind.Load(bpfunwind.Options{MaxFrames: o.MaxStack, RingSize: o.Ring / part, Copies: withCopy})
@@ -151,7 +151,7 @@ func firstNamespace() bool {
 // CPUs.
 func (k *inKernel) load(o *Options, e *Event, number uint32) error {
 	source := bpfunwind.Source{ID: number, Kernel: e.bits&unix.PerfBitExcludeKernel == 0}
-	if !e.sampled() {
+	if !e.exclusive() {
 		if e.raw == "" && e.probe == nil || e.filter != "" || e.every != 1 || o.Target.Cgroup != nil {
 			return nil
 		}
@@ -177,12 +177,12 @@ func (k *inKernel) load(o *Options, e *Event, number uint32) error {
 	return nil
 }
 
-// sampled reports whether perf samples the event by itself, whoever else watches it.
-func (e *Event) sampled() bool { return e.typ != unix.PERF_TYPE_TRACEPOINT && e.probe == nil }
+// exclusive reports whether perf samples the event by itself, whoever else watches it.
+func (e *Event) exclusive() bool { return e.typ != unix.PERF_TYPE_TRACEPOINT && e.probe == nil }
 
 func (k *inKernel) close() {
 	if k.making {
-		<-k.made
+		<-k.done
 	}
 	for _, h := range k.hooks {
 		h.Close()
@@ -222,7 +222,7 @@ func (k *inKernel) countWalk(w *bpfunwind.Sample) {
 	if w.Source == 0 && k.grew(w.Time) {
 		return
 	}
-	th, p := k.tracker.sampled(int32(w.PID), int32(w.TID))
+	th, p := k.tracker.sampledThread(int32(w.PID), int32(w.TID))
 	one := sampled{Sample: Sample{Time: w.Time, Period: w.Period, TID: int32(w.TID), CPU: w.CPU}, pid: int32(w.PID),
 		event:  uint8(w.Source),
 		kernel: w.Kernel, user: frameStack{pcs: w.User, cause: causeOf(w)}}
@@ -285,7 +285,7 @@ func sameCode(a, b *unwind.Maps, pcs []uint64) bool {
 // of walks a copy, and notes the process: the kernel could not.
 func (k *inKernel) of(r *perfdata.Sample, ring int, th *thread, p *process) frameStack {
 	k.came = true
-	if c, ok := k.copied[r.PID]; !ok || c.texts != len(p.texts) {
+	if c, ok := k.byCopy[r.PID]; !ok || c.texts != len(p.texts) {
 		k.tell(r.PID, p, time.Now()) // before its next sample
 	}
 	return k.copies.of(r, ring, th, p)
@@ -297,14 +297,14 @@ const retell = 200 * time.Millisecond
 // update takes tables that are made, and tells the kernel of processes whose samples came with copies.
 func (k *inKernel) update(now time.Time) {
 	if k.take(k.kernel) {
-		for pid := range k.copied { // it may be one of theirs
-			k.copied[pid] = copier{}
+		for pid := range k.byCopy { // it may be one of theirs
+			k.byCopy[pid] = lastTold{}
 		}
 	}
-	for pid, c := range k.copied {
+	for pid, c := range k.byCopy {
 		p := k.tracker.processes[pid]
 		if p == nil || p.exited {
-			delete(k.copied, pid)
+			delete(k.byCopy, pid)
 		} else if now.Sub(c.told) >= retell || c.texts != len(p.texts) {
 			k.tell(pid, p, now)
 		}
@@ -341,8 +341,8 @@ func (k *inKernel) tell(pid int32, p *process, now time.Time) {
 			list = append(list, bpfunwind.Mapping{Start: m.Start, End: m.End, Bias: bias, Object: o})
 		}
 	}
-	if k.copied[pid] = (copier{now, len(p.texts)}); !complete {
-		k.copied[pid] = copier{}
+	if k.byCopy[pid] = (lastTold{now, len(p.texts)}); !complete {
+		k.byCopy[pid] = lastTold{}
 	}
 	if v := k.views[p.view]; len(list) == 0 || v == nil && k.busy() || v != nil && v.maps == maps &&
 		v.regions == len(list) {
@@ -387,7 +387,7 @@ func (k *inKernel) started(pid int32) {
 
 // changed forgets a process.
 func (k *inKernel) changed(pid int32, p *process, ended bool) {
-	delete(k.copied, pid)
+	delete(k.byCopy, pid)
 	known := p.view != 0
 	k.leave(p)
 	switch {

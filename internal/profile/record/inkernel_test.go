@@ -309,7 +309,7 @@ func TestInKernelReleased(t *testing.T) {
 		objects[i] = objectAt(tr, pid, mappingAt(t, filepath.Join(dir, name)))
 		tr.place(pid, uint64(i+1)*start, 0x1000, 0x1000, objects[i])
 	}
-	_, p := tr.sampled(pid, pid)
+	_, p := tr.sampledThread(pid, pid)
 	k.tell(pid, p, time.Now())
 	require.Len(t, k.views, 1)
 	k.need(p.sampledMaps, []uint64{start + 0x10, start + 0x20, 0x900000})
@@ -357,7 +357,7 @@ func TestInKernelViews(t *testing.T) {
 	}
 	tell := func(start uint64, o *unwind.Object) uint32 {
 		tr.place(pid, start, size, size, o)
-		_, p := tr.sampled(pid, pid)
+		_, p := tr.sampledThread(pid, pid)
 		k.tell(pid, p, time.Now())
 		return p.view
 	}

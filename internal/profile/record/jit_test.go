@@ -76,7 +76,7 @@ func TestForgetCode(t *testing.T) {
 	b[len(b)-1] = 0xc3 // ret
 	require.NoError(t, os.WriteFile(path, b, 0o600))
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
-	tr.made = jit.NewLimits(1)
+	tr.limits = jit.NewLimits(1)
 	known := func(code *jit.Code) bool {
 		regs := abi.Regs{Valid: abi.AllRegs}
 		regs.Reg[abi.RIP], regs.Reg[abi.RSP] = 0x1000, 0x9000
@@ -84,7 +84,7 @@ func TestForgetCode(t *testing.T) {
 		return status == abi.StatusOK
 	}
 	process := func(pid int32) *jit.Code {
-		code := &jit.Code{Limits: tr.made}
+		code := &jit.Code{Limits: tr.limits}
 		code.AddDump(symbols.Written{Path: path, PID: pid})
 		tr.process(pid).code = code
 		return code

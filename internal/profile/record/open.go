@@ -91,7 +91,7 @@ func (o *Options) openOnce(user, inKernel bool) (*opened, error) {
 		}
 	}
 	op.samples.source, op.samples.attr = o.Event, o.sampleAttr(o.Event, op.user, o.Ring)
-	if inKernel && !slices.ContainsFunc(o.events(), func(e *Event) bool { return !e.sampled() }) {
+	if inKernel && !slices.ContainsFunc(o.events(), func(e *Event) bool { return !e.exclusive() }) {
 		op.eager, op.samples.attr.Wakeup = true, 1 // copies are rare, and tell of processes
 	}
 	op.side.attr = o.sideAttr(op.user)

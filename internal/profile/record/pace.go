@@ -51,8 +51,8 @@ func fillTime(period time.Duration, ring, size int) time.Duration {
 	return period * time.Duration(ring/max(size, 1))
 }
 
-// sampled records a sample.
-func (p *pace) sampled(cpu uint32, when uint64) {
+// note notes a sample.
+func (p *pace) note(cpu uint32, when uint64) {
 	p.fresh = true
 	if p.period > 0 {
 		for uint32(len(p.due)) <= cpu {

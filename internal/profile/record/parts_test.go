@@ -42,7 +42,7 @@ func TestSpaces(t *testing.T) {
 	exec := func() {
 		tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("x"), Exec: true})
 	}
-	space := func() uint32 { _, p := tr.sampled(pid, pid); return p.space }
+	space := func() uint32 { _, p := tr.sampledThread(pid, pid); return p.space }
 	exec()
 	tr.place(pid, 0x1000, 0x1000, 0, a)
 	first := space()
@@ -64,7 +64,7 @@ func TestSpaces(t *testing.T) {
 	tr.place(pid, 0x1000, 0x1000, 0, a)
 	tr.task(&perfdata.Task{Header: perfdata.Header{Type: perfdata.TypeFork}, PID: pid + 1, TID: pid + 1, PPID: pid,
 		PTID: pid})
-	_, child := tr.sampled(pid+1, pid+1)
+	_, child := tr.sampledThread(pid+1, pid+1)
 	maps = child.sampledMaps
 	assert.Equal(t, a, maps.Find(0x1000).Object)
 	assert.NotEqual(t, space(), child.space)
@@ -91,7 +91,7 @@ func TestFloods(t *testing.T) {
 	needed := objects.Object("/needed", []byte{1, 2})
 	needed.Ready() // there is no such file, but a walk has asked
 	tr.readProcess(self)
-	_, sampled := tr.sampled(self, self)
+	_, sampled := tr.sampledThread(self, self)
 	maps := sampled.sampledMaps
 	space := sampled.space
 	before := len(maps.All())
@@ -99,7 +99,7 @@ func TestFloods(t *testing.T) {
 		tr.place(self, 1<<40+i<<13, 1<<12, 1<<40+i<<13, anon)
 		require.LessOrEqual(t, len(tr.process(self).All()), max(manyMappings, 2*before)+1)
 	}
-	_, sampled = tr.sampled(self, self)
+	_, sampled = tr.sampledThread(self, self)
 	maps = sampled.sampledMaps
 	assert.NotEqual(t, space, sampled.space)
 	require.NotNil(t, maps.Find(codeOfSelf(t)), "what is still mapped is known")
@@ -187,12 +187,12 @@ func TestClock(t *testing.T) {
 func TestPaceJumps(t *testing.T) {
 	p := newPace(&Options{Event: &Event{}, Settings: Settings{Frequency: 1000}}, 1<<20)
 	const hour = uint64(time.Hour)
-	p.sampled(0, 10*hour)
+	p.note(0, 10*hour)
 	p.alert = 10*hour + alertTime
 	assert.Equal(t, leastWait, p.wait(10*hour+uint64(time.Millisecond)-1))
-	p.sampled(1, 10*hour)
+	p.note(1, 10*hour)
 	assert.Equal(t, calmWait, p.wait(11*hour), "long after")
-	p.sampled(1, 10*hour)
+	p.note(1, 10*hour)
 	assert.LessOrEqual(t, p.wait(9*hour), cutWait, "before")
 }
 
@@ -319,6 +319,6 @@ func TestPriority(t *testing.T) {
 
 // mapsOf returns what a process has mapped at this moment.
 func mapsOf(t *tracker, pid int32) *unwind.Maps {
-	_, p := t.sampled(pid, pid)
+	_, p := t.sampledThread(pid, pid)
 	return p.sampledMaps
 }

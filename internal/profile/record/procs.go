@@ -69,14 +69,14 @@ type mappedFiles struct {
 	released   int                          // objects released since unused ones were last dropped
 	frameAddrs map[*unwind.Object][]uint64  // link-time addresses in the frames of earlier tables, and of released objects
 	root       uint64                       // device of the root file system
-	made       *jit.Limits                  // of code made at run time
+	limits     *jit.Limits                  // of code made at run time
 	places     *jit.Places                  // of its names
 }
 
 func newMappedFiles(objects *unwind.Objects) mappedFiles {
 	return mappedFiles{Files: mapped.NewFiles(objects, MostFiles()), most: manyObjects,
 		frameAddrs: make(map[*unwind.Object][]uint64),
-		root:       rootDevice(), made: jit.NewLimits(mostDumps), places: jit.NewPlaces(true)}
+		root:       rootDevice(), limits: jit.NewLimits(mostDumps), places: jit.NewPlaces(true)}
 }
 
 // keepGone is how many threads are remembered after their exit, since samples may
@@ -130,8 +130,8 @@ func (t *tracker) thread(pid, tid int32) *thread {
 	return th
 }
 
-// sampled returns a thread, and its process with what it has mapped at this moment in sampledMaps.
-func (t *tracker) sampled(pid, tid int32) (*thread, *process) {
+// sampledThread returns a thread, and its process with what it has mapped at this moment in sampledMaps.
+func (t *tracker) sampledThread(pid, tid int32) (*thread, *process) {
 	th := t.thread(pid, tid)
 	p := t.process(pid)
 	if !p.known {
@@ -212,7 +212,7 @@ func (t *tracker) generate(p *process, pid int32, start, size uint64, o *unwind.
 		return
 	}
 	if p.code == nil {
-		p.code = &jit.Code{Read: memoryOf(pid), Limits: t.made}
+		p.code = &jit.Code{Read: memoryOf(pid), Limits: t.limits}
 		p.SetGenerated(p.code)
 		t.places.See(pid)
 	}

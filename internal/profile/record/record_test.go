@@ -308,10 +308,10 @@ func TestPace(t *testing.T) {
 	assert.Equal(t, leastMap, p.wait(10*ms))
 	p.alert = 100 * ms
 	assert.Equal(t, cutWait, p.wait(10*ms), "no sample in this round")
-	p.sampled(0, 10*ms)
-	p.sampled(1, 9*ms+ms/2)
+	p.note(0, 10*ms)
+	p.note(1, 9*ms+ms/2)
 	assert.Equal(t, time.Duration(ms)*7/10+settle, p.wait(9*ms+ms*8/10))
-	p.sampled(0, 11*ms)
+	p.note(0, 11*ms)
 	assert.Equal(t, leastWait, p.wait(12*ms-1000))
 	assert.Zero(t, p.due[1], "it has become idle")
 	assert.Equal(t, calmWait, p.wait(200*ms))

@@ -40,7 +40,7 @@ func (s *Session) sample(r *perfdata.Sample, raw []byte, ring int) {
 	if e := s.opt.event(one.event); e.hooked && e.raw != "" {
 		one.kernel = one.kernel[min(bpfunwind.OwnFrames, len(one.kernel)):]
 	}
-	th, p := s.tracker.sampled(r.PID, r.TID)
+	th, p := s.tracker.sampledThread(r.PID, r.TID)
 	counts := &s.part.counts
 	switch {
 	case r.UserRegs.ABI == perfdata.ABI32:
@@ -53,7 +53,7 @@ func (s *Session) sample(r *perfdata.Sample, raw []byte, ring int) {
 		counts.NoCopy++
 	default:
 		one.user = s.stacks.of(r, ring, th, p)
-		counts.walked(&one.user)
+		counts.addStack(&one.user)
 	}
 	if w := s.opt.Raw; w != nil && w.Chains {
 		w.chained(r, raw, s.instructions(p.sampledMaps, one.user.pcs))
@@ -63,7 +63,7 @@ func (s *Session) sample(r *perfdata.Sample, raw []byte, ring int) {
 
 // unwound takes a sample whose stack has come without a copy.
 func (s *Session) unwound(one *sampled, th *thread, p *process) {
-	s.part.counts.walked(&one.user)
+	s.part.counts.addStack(&one.user)
 	s.part.counts.InKernel++
 	s.add(one, th, p)
 }
@@ -72,7 +72,7 @@ func (s *Session) unwound(one *sampled, th *thread, p *process) {
 func (s *Session) add(one *sampled, th *thread, p *process) {
 	s.part.counts.Samples++
 	s.numberMade(one.kernel)
-	s.pace.sampled(one.CPU, one.Time)
+	s.pace.note(one.CPU, one.Time)
 	user := &one.user
 	if user.cut {
 		s.pace.alert = s.now + alertTime

@@ -17,7 +17,7 @@ type tables struct {
 	leaving []*bpfunwind.Object // of objects that are forgotten; processes still have them
 
 	queue  []*unwind.Object // whose tables are to be made
-	made   chan madeTables  // of the object at whose tables a goroutine works
+	done   chan madeTables  // of the object at whose tables a goroutine works
 	making bool
 	spent  time.Duration // making tables
 	begun  time.Time
@@ -49,7 +49,7 @@ const (
 const readTime = 5 * time.Millisecond
 
 func newTables(get func(*unwind.Object, bool) (*bpfunwind.Tables, error)) tables {
-	return tables{get: get, objects: make(map[*unwind.Object]*inTables), made: make(chan madeTables, 1), begun: time.Now()}
+	return tables{get: get, objects: make(map[*unwind.Object]*inTables), done: make(chan madeTables, 1), begun: time.Now()}
 }
 
 // tablesOf returns an object's tables in the kernel, nil if there are none yet. ok is false if it must be asked again
@@ -88,7 +88,7 @@ func (t *tables) busy() bool { return t.making || len(t.queue) > 0 && t.affords(
 func (t *tables) take(u *bpfunwind.Unwinder) (fresh bool) {
 	t.read = 0
 	select {
-	case m := <-t.made:
+	case m := <-t.done:
 		t.making, t.spent = false, t.spent+m.took
 		if known := t.objects[m.object]; known != nil && m.tables != nil { // it may have been released since
 			known.Object, _ = u.AddObject(m.tables)
@@ -102,7 +102,7 @@ func (t *tables) take(u *bpfunwind.Unwinder) (fresh bool) {
 		go func() {
 			begin := time.Now()
 			tables, _ := t.get(o, true) // an object without tables has no region
-			t.made <- madeTables{o, tables, time.Since(begin)}
+			t.done <- madeTables{o, tables, time.Since(begin)}
 		}()
 	}
 	return fresh
@@ -132,7 +132,7 @@ func (k *inKernel) release(are func(*unwind.Object) bool) {
 	if len(t.leaving) > 0 { // processes have unmapped it since they were told of
 		for pid, p := range k.tracker.processes {
 			if v := k.views[p.view]; v != nil && v.maps != p.Maps() {
-				k.copied[pid] = copier{}
+				k.byCopy[pid] = lastTold{}
 			}
 		}
 	}

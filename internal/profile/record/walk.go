@@ -61,7 +61,7 @@ type room struct {
 }
 
 func newUnwinder(o *Options) unwinder {
-	u := unwinder{refills: o.Refill, refiller: refiller{clock: newClock()}, ends: ends{seen: make(map[place]bool)}}
+	u := unwinder{refills: o.Refill, refiller: refiller{clock: newClock()}, ends: ends{seen: make(map[fileOffset]bool)}}
 	u.room.pcs, u.longer.pcs = make([]uint64, o.MaxStack), make([]uint64, o.MaxStack)
 	u.walker.FramePointers, u.walker.OnObject = o.Pointers, o.OnObject
 	return u
