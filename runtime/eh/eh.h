@@ -369,6 +369,8 @@ void ehx_site_(const struct ehu_table *table, const struct ehu_object *o, uint64
 struct link_map;
 bool ehx_named_(const struct link_map *map, int64_t tag, const char *prefix);
 #define LIBSTDCXX "libstdc++.so."
+/* libstdc++'s routine; null until a frame with it is met, if the program began without libstdc++ */
+extern ehx_personality *ehx_gxx_;
 
 /* ------------------------------------------------------------------------------- types.c */
 
@@ -384,8 +386,6 @@ void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t key, uint64_
     bool catches);
 bool ehx_caught_(const struct ehx_exception *e, const struct ehx_what *is, uint64_t pad);
 void ehx_types_init_(void);
-/* libstdc++'s; null until a frame with it is met, if the program began without libstdc++ */
-extern ehx_personality *ehx_gxx_;
 
 /* What libstdc++'s routine stores about a handler in the exception, besides the selector. */
 struct ehx_caught {

@@ -4,6 +4,8 @@
 
 #include "eh.h"
 
+ehx_personality *ehx_gxx_;
+
 enum { HEADER = 24, PERSONALITY = 16, GROUP = 8, PER_GROUP = 32, INDIRECT = 1, CALL_SIZE = 5, ALIGNMENT = 16 };
 enum { FORM_SKIP, FORM_CLEANUP, FORM_OTHER, FORMS }; /* of a site: either of CALL_SIZE; size and kind follow */
 /* in the place of a kind: bytes of arguments and the kind follow; words */

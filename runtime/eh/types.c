@@ -7,8 +7,6 @@
 
 #include "eh.h"
 
-ehx_personality *ehx_gxx_;
-
 /* The thrown object: std::rethrow_exception throws another exception, whose first word says where the object is. */
 static bool is_dependent(const struct ehx_exception *e) { return e->class == CLASS_DEPENDENT; }
 

@@ -87,6 +87,8 @@ static bool within(const struct ehu_walk *c, int i, uint64_t addr) { return addr
 const struct ehu_object *ehu_code_at_(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc,
     struct ehu_object *code)
 {
+    if (pc == (uint64_t)-1 || c->flags & EHU_ONLY_TABLES)
+        return NULL;
     int i = within(c, 0, pc) ? 0 : 1;
     if (!within(c, i, pc)) {
         if (!find(c, t, pc))
@@ -110,4 +112,10 @@ const struct ehu_object *ehu_code_at_(struct ehu_walk *c, const struct ehu_table
     else
         *code = (struct ehu_object){.low = c->code[i].low, .high = c->code[i].low + c->code[i].size};
     return code;
+}
+
+bool ehu_is_code_(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc)
+{
+    struct ehu_object code;
+    return ehu_object_of_(t, pc) || ehu_code_at_(c, t, pc, &code);
 }

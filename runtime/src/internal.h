@@ -337,6 +337,7 @@ void ehu_maps_init_(void);
 void ehu_note_files_(struct ehu_table *t);
 const struct ehu_object *ehu_code_at_(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc,
     struct ehu_object *code);
+bool ehu_is_code_(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc); /* of an object or none */
 
 /* ------------------------------------------------------------------------------ stack.c */
 
@@ -446,13 +447,12 @@ size_t ehu_own_row_(struct ehu_walk *c, const struct ehu_object *o, bool mapped)
 /* ehu_eh_elf_of_ returns where the eh_elf begins whose code, with pc, a mapping is, or 0 if it is of something else. */
 uint64_t ehu_eh_elf_of_(const struct ehu_mapping *m, uint64_t pc);
 /*
- * ehu_recall_ takes up to max steps from *start by rows that the thread remembers, which owns a slot, and returns their
- * number. After a step, *regs has rsp, rbp and the pc, and the status is EH_ELF_OUTERMOST if the last frame's row says
- * so.
+ * ehu_recall_ takes up to max steps from *start by frames that the thread remembers, which owns a slot, and returns
+ * their number. After a step, *regs has rsp, rbp and the pc, and the status is EH_ELF_OUTERMOST if the last frame's
+ * row says so.
  */
 size_t ehu_recall_(struct ehu_slot *own, const eh_elf_regs_t *start, eh_elf_regs_t *regs, uint64_t *pcs, size_t max);
 size_t ehu_without_row_(struct ehu_walk *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc);
-bool ehu_is_code_(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc);
 size_t ehu_run_one_(struct ehu_walk *c, const struct ehu_table *t);
 void ehu_count_end_(int status);
 void ehu_regs_of_(eh_elf_regs_t *regs, const ucontext_t *context);

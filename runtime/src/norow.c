@@ -149,6 +149,22 @@ static size_t leave_plt(struct ehu_walk *c, const uint8_t *p)
 
 /* ---------------------------------------------------------------------- signals' returns */
 
+/* Places in gregset_t of the registers by DWARF number. */
+static const uint8_t place[EH_ELF_NUM_REGS] = {
+    REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI, REG_RBP, REG_RSP, REG_R8,
+    REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15, REG_RIP,
+};
+
+/* ehu_regs_of_ fills *regs with the interrupted frame of a context. */
+void ehu_regs_of_(eh_elf_regs_t *regs, const ucontext_t *context)
+{
+    for (int i = 0; i < EH_ELF_NUM_REGS; i++)
+        regs->reg[i] = (uint64_t)context->uc_mcontext.gregs[place[i]];
+    regs->valid = (1u << EH_ELF_NUM_REGS) - 1;
+    regs->exact = 1;
+    regs->status = EH_ELF_OK;
+}
+
 /* is_sigreturn reports whether p is in the instructions that call rt_sigreturn (system
    call 15) after a handler. */
 static bool is_sigreturn(const uint8_t *p)

@@ -128,13 +128,6 @@ static inline size_t steps(struct ehu_walk *c, const struct ehu_table *t, const 
     return 0;
 }
 
-/* code_at describes the code in no object that holds pc in *code; see object_at. */
-__attribute__((noinline)) static const struct ehu_object *code_at(struct ehu_walk *c, const struct ehu_table *t,
-    uint64_t pc, struct ehu_object *code)
-{
-    return pc == (uint64_t)-1 || c->flags & EHU_ONLY_TABLES ? NULL : ehu_code_at_(c, t, pc, code);
-}
-
 /*
  * object_at finds the object that holds pc, or the code in no object, which it describes
  * in *code. It is null if pc leads to no code that is known.
@@ -143,13 +136,7 @@ static inline const struct ehu_object *object_at(struct ehu_walk *c, const struc
     struct ehu_object *code)
 {
     const struct ehu_object *o = ehu_object_of_(t, pc);
-    return o ? o : code_at(c, t, pc, code);
-}
-
-bool ehu_is_code_(struct ehu_walk *c, const struct ehu_table *t, uint64_t pc)
-{
-    struct ehu_object code;
-    return object_at(c, t, pc, &code) != NULL;
+    return o ? o : ehu_code_at_(c, t, pc, code);
 }
 
 /*
@@ -439,22 +426,6 @@ size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, bool to_en
     else
         *worth = EHU_PARTIAL;
     return k;
-}
-
-/* Places in gregset_t of the registers by DWARF number. */
-static const uint8_t place[EH_ELF_NUM_REGS] = {
-    REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI, REG_RBP, REG_RSP, REG_R8,
-    REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15, REG_RIP,
-};
-
-/* ehu_regs_of_ fills *regs with the interrupted frame of a context. */
-void ehu_regs_of_(eh_elf_regs_t *regs, const ucontext_t *context)
-{
-    for (int i = 0; i < EH_ELF_NUM_REGS; i++)
-        regs->reg[i] = (uint64_t)context->uc_mcontext.gregs[place[i]];
-    regs->valid = (1u << EH_ELF_NUM_REGS) - 1;
-    regs->exact = 1;
-    regs->status = EH_ELF_OK;
 }
 
 size_t ehu_backtrace_from(const ucontext_t *context, void **pcs, size_t n)
