@@ -136,7 +136,7 @@ func (b *builds) judge(t *testing.T, prog, eh, cache string, old []byte, same bo
 
 	// What record and script run.
 	home, _ := strings.CutPrefix(cache, "XDG_CACHE_HOME=")
-	cached, err := filepath.Glob(filepath.Join(home, "ehasm", ".build-id", "*", "*"))
+	cached, err := filepath.Glob(filepath.Join(home, "ehasm", ".build-id", "*", "*.so"))
 	require.NoError(t, err)
 	require.Len(t, cached, 1)
 	t.Setenv("XDG_CACHE_HOME", home)
