@@ -42,6 +42,7 @@ __attribute__((noinline)) void thrower(int k) { for (volatile int i = k; i; i = 
 int main(int c, char **) { try { thrower(c > 1 ? 100000000 : 0); } catch (int x) { return x - 1; } }
 `
 	dir := t.TempDir()
+	t.Setenv("HOME", dir) // where perf keeps files by build-id; in those of runs before, it finds the FDE
 	source, exe := filepath.Join(dir, "p.cc"), filepath.Join(dir, "p")
 	require.NoError(t, os.WriteFile(source, []byte(program), 0o644))
 	all := map[bool]int{}
