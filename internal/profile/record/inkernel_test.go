@@ -284,6 +284,18 @@ int main(int argc, char **argv) {
 	}
 }
 
+// openMaking opens a session that makes the tables of each object at once. dir has two libraries, one.so and two.so.
+func openMaking(t *testing.T, opt *Options) (k *inKernel, tr *tracker, dir string) {
+	dir = compileC(t, map[string]string{"one.so": "int one(void) { return 1; }", "two.so": "int two(void) { return 2; }"},
+		"-shared", "-fPIC")
+	tables := opt.Tables
+	opt.Tables = func(o *unwind.Object, _ bool) (*bpfunwind.Tables, error) { return tables(o, true) }
+	s, err := Open(*opt)
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return s.stacks.(*inKernel), s.tracker, dir
+}
+
 // TestInKernelReleased: tables of an object that a process has unmapped are freed once the kernel is told of that, and
 // those of objects that no stack has met once no process has them. Objects that stacks have met are known to those who
 // name frames.
@@ -292,16 +304,9 @@ func TestInKernelReleased(t *testing.T) {
 	if opt == nil {
 		return
 	}
-	dir := compileC(t, map[string]string{"one.so": "int one(void) { return 1; }", "two.so": "int two(void) { return 2; }"},
-		"-shared", "-fPIC")
 	var met []*unwind.Object
 	opt.OnObject = func(o *unwind.Object) { met = append(met, o) }
-	tables := opt.Tables
-	opt.Tables = func(o *unwind.Object, _ bool) (*bpfunwind.Tables, error) { return tables(o, true) }
-	s, err := Open(*opt)
-	require.NoError(t, err)
-	defer s.Close()
-	k, tr := s.stacks.(*inKernel), s.tracker
+	k, tr, dir := openMaking(t, opt)
 	const pid, start = gone, 0x10000
 	tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("x"), Exec: true})
 	objects := [2]*unwind.Object{}
@@ -339,14 +344,7 @@ func TestInKernelViews(t *testing.T) {
 	if opt == nil {
 		return
 	}
-	dir := compileC(t, map[string]string{"one.so": "int one(void) { return 1; }", "two.so": "int two(void) { return 2; }"},
-		"-shared", "-fPIC")
-	tables := opt.Tables
-	opt.Tables = func(o *unwind.Object, _ bool) (*bpfunwind.Tables, error) { return tables(o, true) }
-	s, err := Open(*opt)
-	require.NoError(t, err)
-	defer s.Close()
-	k, tr := s.stacks.(*inKernel), s.tracker
+	k, tr, dir := openMaking(t, opt)
 	const pid, base, size = gone, 0x10000, 0x1000
 	tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("x"), Exec: true})
 	one := objectAt(tr, pid, mappingAt(t, filepath.Join(dir, "one.so")))
