@@ -295,7 +295,7 @@ func (s *state) match(fs []form) *form {
 	}
 	l := uint8(1) << in.L
 	if in.Enc == EncEVEX && in.Broadcast && mod == 1 {
-		l = 7 // rounding in place of a length
+		l = 4 // rounding in place of a length: 512 bits, or a scalar, which takes any
 	}
 	for i := range fs {
 		f := &fs[i]

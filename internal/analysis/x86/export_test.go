@@ -19,7 +19,12 @@ func Probes() [][]byte {
 								slot < 4*256 && l > 0 || f.reg == 0xff && reg != 1 {
 								continue
 							}
-							out = append(out, probe(slot, f, pp, w, l, reg))
+							if f.mod&2 != 0 {
+								out = append(out, probe(slot, f, pp, w, l, reg, 2))
+							}
+							if f.mod != 2 {
+								out = append(out, probe(slot, f, pp, w, l, reg, 1))
+							}
 						}
 					}
 				}
@@ -29,7 +34,7 @@ func Probes() [][]byte {
 	return out
 }
 
-func probe(slot int, f *form, pp, w, l, reg int) []byte {
+func probe(slot int, f *form, pp, w, l, reg, mod int) []byte {
 	m, op := slot>>8, byte(slot)
 	vvvv := byte(15)
 	for _, a := range f.args {
@@ -66,7 +71,7 @@ func probe(slot int, f *form, pp, w, l, reg int) []byte {
 		switch {
 		case f.modrm != 0:
 			b = append(b, f.modrm)
-		case f.mod&2 != 0:
+		case mod == 2:
 			b = append(b, 0x44|byte(reg)<<3, 0xb1, 0x10) // [rcx+rsi*4+0x10]
 		default:
 			b = append(b, 0xc2|byte(reg)<<3)

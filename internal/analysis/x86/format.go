@@ -3,6 +3,7 @@ package x86
 import (
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // This file writes instructions as text, for listings and messages. It follows objdump -M intel,
@@ -23,11 +24,14 @@ var (
 
 // String returns the mnemonic in Intel's spelling; for OpJCC and its kin without the condition.
 func (o Op) String() string {
-	if int(o) < len(opNames) {
-		return opNames[o]
+	if o >= NumOps {
+		o = OpUnknown
 	}
-	return opNames[0]
+	return opNames()[o]
 }
+
+// opNames is split when a listing or a message first needs it.
+var opNames = sync.OnceValue(func() []string { return strings.Fields(mnemonics) })
 
 // String returns the register's 64-bit name.
 func (r Reg) String() string {

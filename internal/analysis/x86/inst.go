@@ -64,9 +64,6 @@ const (
 	CondG
 )
 
-// NumOps is the number of mnemonics: each Op is less.
-const NumOps = len(opNames)
-
 // Kind says what an operand is.
 type Kind uint8
 

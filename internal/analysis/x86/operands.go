@@ -111,7 +111,7 @@ func (s *state) size(n uint8) uint8 {
 	// The vector length, or a half, a quarter or an eighth of it; with rounding control it is 512 bits.
 	case sizeL, sizeL2, sizeL4, sizeL8:
 		if s.in.Enc == EncEVEX && s.in.Broadcast && s.in.ModRM >= 0xc0 {
-			return 64
+			return 64 >> (n - sizeL)
 		}
 		return 16 << s.in.L >> (n - sizeL)
 	// cmpxchg8b and cmpxchg16b.
@@ -161,24 +161,19 @@ func (s *state) operands(f *form) {
 		in.NArgs++
 		// Two bits for each operand.
 		o.Access = Access(f.acc >> (2 * i) & 3)
-		o.Size = s.size(a.size)
-		switch a.kind {
-		case argGPR, argRM, argFixed:
-			// r/m: a register or memory, by mod.
-			if a.kind == argRM && in.ModRM < 0xc0 {
-				if stackOp(f.op) {
-					o.Size = in.OpSize
-				}
-				s.mem(o)
-				continue
-			}
-			if stackOp(f.op) {
-				o.Size = in.OpSize
-			}
+		// r/m: a register or memory, by mod.
+		kind, size := a.kind, a.size
+		if a.mem != 0 && in.ModRM < 0xc0 {
+			kind, size = argMem, a.mem
+		}
+		o.Size = s.size(size)
+		if a.kind == argGPR && stackOp(f.op) {
+			o.Size = in.OpSize
+		}
+		switch kind {
+		case argGPR, argFixed:
 			s.gpr(o, a)
-		case argMem:
-			s.mem(o)
-		case argAbs:
+		case argMem, argAbs:
 			s.mem(o)
 		// Vector registers have bit 4 with EVEX.
 		case argVec:

@@ -5,6 +5,7 @@ type argSpec struct {
 	kind  argKind
 	field field
 	size  uint8
+	mem   uint8 // if not 0, ModRM may name memory of this size in the register's place
 }
 
 type argKind uint8
@@ -12,7 +13,6 @@ type argKind uint8
 const (
 	argNone  argKind = iota
 	argGPR           // general register
-	argRM            // general register or memory
 	argFixed         // the general register with the number in field
 	argMem
 	argAbs // an address of 8 bytes

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"go/format"
 	"os"
@@ -18,18 +19,19 @@ import (
 // appendix A.2), as far as they go.
 
 type form struct {
-	space           string   // s legacy, v VEX, e EVEX, x XOP
-	m, op           int      // map and opcode
-	name            string   // mnemonic, in lower case
-	pp, w, l, mod   int      // bit masks: prefixes none, 66, f3, f2; W0, W1; lengths; register, memory
-	reg             int      // bit mask of ModRM.reg
-	modrm           int      // exact byte, or -1
-	args            []string // source of argSpec values
-	acc             int      // two bits for each operand: 1 read, 2 written
-	read, write     int      // whole registers
-	readOp, writeOp int      // as wide as the operand
-	n, nb           int      // factors of disp8, without and with broadcast; n may be a negative number of lengths
-	immLen          int      // bytes of immediates; not written out
+	space           string // s legacy, v VEX, e EVEX, x XOP
+	m, op           int    // map and opcode
+	name            string // mnemonic, in lower case
+	pp, w, l, mod   int    // bit masks: prefixes none, 66, f3, f2; W0, W1; lengths; register, memory
+	reg             int    // bit mask of ModRM.reg
+	modrm           int    // exact byte, or -1
+	args            []arg
+	acc             int    // two bits for each operand: 1 read, 2 written
+	read, write     int    // whole registers
+	readOp, writeOp int    // as wide as the operand
+	n               string // source of the factor of disp8
+	nb              int    // that with broadcast
+	immLen          int    // bytes of immediates; not written out
 }
 
 // readLines returns the lines of a list, without comments and empty ones.
@@ -157,107 +159,68 @@ func (f *form) implicit(list string) error {
 	return nil
 }
 
+// arg is the source of an argSpec's fields: kind, field, size, and the size as memory or "0".
+type arg [4]string
+
 // Memory operands by letter, in bytes; 0: only the address counts.
 var memSizes = map[string]int{"M": 0, "Mp": 0, "Mb": 1, "Mw": 2, "Md": 4, "Mq": 8, "Mo": 16, "Mt": 10, "Mn": 28,
 	"Ms": 108}
 
-// argSource gives an operand's Go source: kind, field, size.
-func argSource(t string) (string, error) {
-	// Letters of sizes, as in the SDM.
-	sizes := map[byte]string{'b': "1", 'w': "2", 'd': "4", 'q': "8", 'v': "sizeV", 'y': "sizeY"}
+// Operands with a fixed meaning.
+var fixedArgs = map[string]arg{
+	"My": {"argMem", "0", "sizeY"}, "Mcx": {"argMem", "0", "sizeCX"}, "Mx": {"argMem", "0", "size512"},
+	"Ib": {"argImm", "0", "1"}, "Ibs": {"argImm", "0", "1"}, "Iu": {"argImmU", "0", "1"}, "Iw": {"argImmU", "0", "2"},
+	"Iz": {"argImm", "0", "sizeZ"}, "Iv": {"argImm", "0", "sizeV"}, "Id": {"argImm", "0", "4"},
+	"One": {"argOne", "0", "0"}, "Jb": {"argRel", "0", "1"}, "Jz": {"argRel", "0", "4"},
+	"Sw": {"argSeg", "fieldReg", "2"}, "FS": {"argSegFixed", "4", "8"}, "GS": {"argSegFixed", "5", "8"},
+	"Cq": {"argCtl", "fieldReg", "8"}, "Dq": {"argDbg", "fieldReg", "8"},
+	"AL": {"argFixed", "0", "1"}, "CL": {"argFixed", "1", "1"}, "DX": {"argFixed", "2", "2"},
+	"AX": {"argFixed", "0", "sizeV"}, "AXd": {"argFixed", "0", "sizeZ"}, "AXw": {"argFixed", "0", "2"},
+	"Ob": {"argAbs", "0", "1"}, "Ov": {"argAbs", "0", "sizeV"},
+}
+
+// Operands of two letters, by both: a kind and a size, then a field, as vector.txt has them.
+var (
+	fileArgs = map[byte]arg{'V': {"argVec", "", "sizeL"}, 'X': {"argVec", "", "16"}, 'Y': {"argVec", "", "32"},
+		'Z': {"argVec", "", "64"}, 'P': {"argMMX", "", "8"}, 'K': {"argMask", "", "8"}, 'T': {"argTile", "", "0"},
+		'B': {"argBnd", "", "16"}, 'D': {"argGPR", "", "4"}, 'Q': {"argGPR", "", "8"}}
+	fields = map[byte]string{'g': "fieldReg", 'e': "fieldRM", 'h': "fieldV", 'l': "fieldImm", '0': "fieldZero"}
+)
+
+// General registers and r/m, by both letters: a field, then a size, as in the SDM.
+var (
+	registerArgs = map[byte]string{'E': "fieldRM", 'R': "fieldRM", 'G': "fieldReg", 'Z': "fieldOp"}
+	sizes        = map[byte]string{'b': "1", 'w': "2", 'd': "4", 'q': "8", 'v': "sizeV", 'y': "sizeY"}
+)
+
+// argOf gives an operand's source.
+func argOf(t string) (arg, error) {
 	if n, ok := memSizes[t]; ok {
-		return fmt.Sprintf("{argMem, 0, %d}", n), nil
+		return arg{"argMem", "0", strconv.Itoa(n), "0"}, nil
 	}
-	// Operands with a fixed meaning.
-	switch t {
-	case "My":
-		return "{argMem, 0, sizeY}", nil
-	case "Mcx":
-		return "{argMem, 0, sizeCX}", nil
-	case "Mx":
-		return "{argMem, 0, size512}", nil
-	case "Ib", "Ibs":
-		return "{argImm, 0, 1}", nil
-	case "Iu":
-		return "{argImmU, 0, 1}", nil
-	case "Iw":
-		return "{argImmU, 0, 2}", nil
-	case "Iz":
-		return "{argImm, 0, sizeZ}", nil
-	case "Iv":
-		return "{argImm, 0, sizeV}", nil
-	case "Id":
-		return "{argImm, 0, 4}", nil
-	case "One":
-		return "{argOne, 0, 0}", nil
-	case "Jb":
-		return "{argRel, 0, 1}", nil
-	case "Jz":
-		return "{argRel, 0, 4}", nil
-	case "Sw":
-		return "{argSeg, fieldReg, 2}", nil
-	case "FS", "GS":
-		return "{argSegFixed, " + map[string]string{"FS": "4", "GS": "5"}[t] + ", 8}", nil
-	case "Cq":
-		return "{argCtl, fieldReg, 8}", nil
-	case "Dq":
-		return "{argDbg, fieldReg, 8}", nil
-	case "AL":
-		return "{argFixed, 0, 1}", nil
-	case "CL":
-		return "{argFixed, 1, 1}", nil
-	case "DX":
-		return "{argFixed, 2, 2}", nil
-	case "AX":
-		return "{argFixed, 0, sizeV}", nil
-	case "AXd":
-		return "{argFixed, 0, sizeZ}", nil
-	case "AXw":
-		return "{argFixed, 0, 2}", nil
-	case "Ob", "Ov":
-		return "{argAbs, 0, " + sizes[t[1]] + "}", nil
-	}
-	if t[0] == 'M' {
-		return "{argMem, 0, " + t[1:] + "}", nil
-	}
-	// Letters of fields, as vector.txt has them.
-	fields := map[byte]string{'g': "fieldReg", 'e': "fieldRM", 'h': "fieldV", 'l': "fieldImm", '0': "fieldZero"}
-	if len(t) == 2 && fields[t[1]] != "" {
-		f := fields[t[1]]
-		switch t[0] {
-		// Registers of vectors and other files: a kind and a field.
-		case 'V':
-			return "{argVec, " + f + ", sizeL}", nil
-		case 'X', 'Y', 'Z':
-			return fmt.Sprintf("{argVec, %s, %d}", f, 16<<(t[0]-'X')), nil
-		case 'P':
-			return "{argMMX, " + f + ", 8}", nil
-		case 'K':
-			return "{argMask, " + f + ", 8}", nil
-		case 'T':
-			return "{argTile, " + f + ", 0}", nil
-		case 'B':
-			return "{argBnd, " + f + ", 16}", nil
-		case 'D':
-			return "{argGPR, " + f + ", 4}", nil
-		case 'Q':
-			return "{argGPR, " + f + ", 8}", nil
+	a, ok := fixedArgs[t]
+	if !ok && len(t) == 2 {
+		f, s := fields[t[1]], sizes[t[1]]
+		if a, ok = fileArgs[t[0]]; ok && f != "" {
+			a[1] = f
+		} else if f, ok = registerArgs[t[0]]; ok && s != "" {
+			a = arg{"argGPR", f, s}
+			if t[0] == 'E' { // a register or memory
+				a[3] = s
+				return a, nil
+			}
+		} else {
+			ok = false
 		}
 	}
-	// General registers and r/m: a kind and a size.
-	if s, ok := sizes[t[1]]; ok && len(t) == 2 {
-		switch t[0] {
-		case 'E':
-			return "{argRM, fieldRM, " + s + "}", nil
-		case 'R':
-			return "{argGPR, fieldRM, " + s + "}", nil
-		case 'G':
-			return "{argGPR, fieldReg, " + s + "}", nil
-		case 'Z':
-			return "{argGPR, fieldOp, " + s + "}", nil
-		}
+	if !ok && t[0] == 'M' {
+		a, ok = arg{"argMem", "0", t[1:]}, true
 	}
-	return "", fmt.Errorf("operand %q", t)
+	if !ok {
+		return a, fmt.Errorf("operand %q", t)
+	}
+	a[3] = "0"
+	return a, nil
 }
 
 // handForms parses a line of legacy.txt: map, opcodes, selectors, mnemonic, operands; implicit
@@ -316,7 +279,7 @@ sel:
 		for i, a := range strings.Split(f[1], ",") {
 			a, acc := access(a)
 			fm.acc |= acc << (2 * i)
-			s, err := argSource(a)
+			s, err := argOf(a)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", line, err)
 			}
@@ -360,7 +323,7 @@ func vectorForm(l string) (*form, error) {
 	if fm.space == "s" {
 		fm.l = 15
 	}
-	fm.n, _ = strconv.Atoi(f[10])
+	fm.n = f[10]
 	fm.nb, _ = strconv.Atoi(f[11])
 	if f[9] != "-" {
 		// vector.txt says nothing of reading and writing: the first operand is written, others are
@@ -387,7 +350,7 @@ func vectorForm(l string) (*form, error) {
 				}
 			}
 			fm.acc |= acc << (2 * i)
-			s, err := argSource(a)
+			s, err := argOf(a)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", l, err)
 			}
@@ -423,57 +386,173 @@ func lengthOf(n, vl int) int {
 	return -1
 }
 
-// merge joins forms of an opcode that differ in the vector length alone, and in memory and factors of disp8 that are as
-// large as it, or a half, a quarter or an eighth of it.
+// sized is a form at one vector length, with its sizes in bytes: those of its operands, and the factor of disp8.
+type sized struct {
+	*form
+	sizes []int
+}
+
+// merge joins forms of an opcode that differ in the vector length alone, and in sizes that are as large as it, or a
+// half, a quarter or an eighth of it.
 func merge(forms []*form, slot func(f *form) int) (out []*form) {
-	merged := map[string]*form{}
+	var order []string
+	groups := map[string][]sized{}
 	for _, f := range forms {
-		if f.space != "v" && f.space != "e" || f.l != 1 && f.l != 2 && f.l != 4 {
+		if f.space != "v" && f.space != "e" || f.l > 7 {
+			order = append(order, fmt.Sprint(len(order)))
+			groups[order[len(order)-1]] = []sized{{f, nil}}
+			continue
+		}
+		for l := 1; l <= 4; l *= 2 {
+			if f.l&l == 0 {
+				continue
+			}
+			g := *f
+			factor, _ := strconv.Atoi(f.n)
+			g.l, g.args, g.n = 0, slices.Clone(f.args), ""
+			s := sized{&g, []int{factor}}
+			for i, a := range g.args {
+				n, err := strconv.Atoi(a[2])
+				if a[2] == "sizeL" {
+					n, err = 16*l, nil
+				}
+				if err != nil || a[0] != "argVec" && a[0] != "argMem" {
+					n = 0
+				} else {
+					g.args[i][2] = ""
+				}
+				s.sizes = append(s.sizes, n)
+			}
+			key := fmt.Sprint(slot(f), g)
+			if groups[key] == nil {
+				order = append(order, key)
+			}
+			g.l = l
+			groups[key] = append(groups[key], s)
+		}
+	}
+	for _, key := range order {
+		for group := groups[key]; len(group) > 0; {
+			same, rest := group[:1:1], []sized(nil)
+			for _, s := range group[1:] {
+				if joined := append(same, s); fits(joined) {
+					same = joined
+				} else {
+					rest = append(rest, s)
+				}
+			}
+			out, group = append(out, join(same)), rest
+		}
+	}
+	return out
+}
+
+// sizeOf returns the source of a size that forms have in column i; ok is false if it is neither the same in all nor the
+// same part of each one's vector length.
+func sizeOf(forms []sized, i int) (string, bool) {
+	n := forms[0].sizes[i]
+	part := lengthOf(n, 16*forms[0].l)
+	same := true
+	for _, f := range forms {
+		same = same && f.sizes[i] == n
+		if lengthOf(f.sizes[i], 16*f.l) != part {
+			part = -1
+		}
+	}
+	if same {
+		return strconv.Itoa(n), true
+	} else if part >= 0 {
+		return lengths[part], true
+	}
+	return "", false
+}
+
+// fits reports whether forms can be one.
+func fits(forms []sized) bool {
+	for i := range forms[0].sizes {
+		if _, ok := sizeOf(forms, i); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// join returns the one form of forms that fit.
+func join(forms []sized) *form {
+	f := forms[0].form
+	if forms[0].sizes == nil {
+		return f
+	}
+	f.n, _ = sizeOf(forms, 0)
+	for i := range f.args {
+		if f.args[i][2] == "" {
+			f.args[i][2], _ = sizeOf(forms, i+1)
+		}
+	}
+	for _, g := range forms[1:] {
+		f.l |= g.l
+	}
+	return f
+}
+
+// mergeMemory joins forms that differ in one operand alone: a register that ModRM's lower part names, or memory.
+func mergeMemory(forms []*form, slot func(f *form) int) (out []*form) {
+	registers := map[string][2]*form{} // a form with a register there, and one with memory
+	for _, f := range forms {
+		key, which := "", f.mod-1
+		for i, a := range f.args {
+			if which == 0 && a[1] == "fieldRM" && a[3] == "0" || which == 1 && a[0] == "argMem" && a[2] != "0" {
+				g := *f
+				g.args = slices.Clone(f.args)
+				g.args[i] = arg{}
+				g.mod, g.n, g.nb = 0, "", 0
+				key = fmt.Sprint(slot(f), g)
+			}
+		}
+		pair := registers[key]
+		if key == "" || pair[which] != nil {
 			out = append(out, f)
 			continue
 		}
-		g, vl := *f, 16*f.l
-		g.args = slices.Clone(f.args)
-		for i, a := range g.args {
-			var n int
-			if _, err := fmt.Sscanf(a, "{argMem, 0, %d}", &n); err == nil && lengthOf(n, vl) >= 0 {
-				g.args[i] = "{argMem, 0, " + lengths[lengthOf(n, vl)] + "}"
+		pair[which] = f
+		registers[key] = pair
+		r, m := pair[0], pair[1]
+		if r == nil || m == nil {
+			out = append(out, f)
+			continue
+		}
+		// The one that came first stands for both.
+		first, merged := pair[1-which], *m
+		merged.mod = 3
+		merged.args = slices.Clone(r.args)
+		for i, a := range m.args {
+			if a[0] == "argMem" {
+				merged.args[i][3] = a[2]
 			}
 		}
-		if k := lengthOf(g.n, vl); k >= 0 {
-			g.n = -1 - k
-		}
-		g.l = 0
-		key := fmt.Sprint(slot(f), g)
-		if first := merged[key]; first == nil {
-			merged[key] = f
-			out = append(out, f)
-		} else {
-			first.l, first.args, first.n = first.l|f.l, g.args, g.n
-		}
+		*first = merged
 	}
 	return out
 }
 
 // source returns the form as a Go literal.
 func (f *form) source(id string, slot int) string {
-	n := strconv.Itoa(f.n)
-	if f.n < 0 {
-		n = lengths[-1-f.n]
+	var args []string
+	for _, a := range f.args {
+		args = append(args, "{"+strings.Join(a[:], ", ")+"}")
 	}
 	s := fmt.Sprintf("{slot: %#x, op: %s, pp: %d, w: %d, l: %d, mod: %d, reg: %#x, modrm: %d, args: [5]argSpec{%s}, acc: %#x, "+
-		"read: %#x, write: %#x, readOp: %#x, writeOp: %#x, n: %s, nb: %d},\n", slot, id, f.pp, f.w, f.l, f.mod, f.reg,
-		max(f.modrm, 0), strings.Join(f.args, ", "), f.acc, f.read, f.write, f.readOp, f.writeOp, n, f.nb)
-	return zeroField.ReplaceAllString(s, "")
+		"read: %#x, write: %#x, readOp: %#x, writeOp: %#x, n: %s, nb: %d},", slot, id, f.pp, f.w, f.l, f.mod, f.reg,
+		max(f.modrm, 0), strings.Join(args, ", "), f.acc, f.read, f.write, f.readOp, f.writeOp, cmp.Or(f.n, "0"), f.nb)
+	s = zeroField.ReplaceAllString(s, "")
+	if id[0] != 'O' {
+		s += " // " + f.name
+	}
+	return s + "\n"
 }
 
 // zeroField is a field that a literal need not have.
 var zeroField = regexp.MustCompile(`, \w+: (0x0\b|0\b|\[5\]argSpec\{\})`)
-
-// ident returns the constant's name of a mnemonic.
-func ident(name string) string {
-	return "Op" + strings.ToUpper(strings.ReplaceAll(strings.ReplaceAll(name, ".", "_"), "3dnow", "ThreeDNow"))
-}
 
 // generate reads both lists and writes the tables.
 func generate() error {
@@ -504,30 +583,48 @@ func generate() error {
 	base := map[string]int{"s": 0, "v": 3, "e": 6, "x": 5}
 	slot := func(f *form) int { return (base[f.space]+f.m)*256 + f.op }
 	sort.SliceStable(forms, func(i, j int) bool { return slot(forms[i]) < slot(forms[j]) })
-	forms = merge(forms, slot)
-	// The constants are in the order of the alphabet.
-	names := map[string]bool{}
-	names["pause"] = true // nop with f3
+	forms = mergeMemory(merge(forms, slot), slot)
+	// The mnemonics: those that code names, then the others in the order of the alphabet.
+	source, err := os.ReadFile("../ops.go")
+	if err != nil {
+		return err
+	}
+	ids := map[string]string{} // what stands for a mnemonic in the source
+	names := []string{"(unknown)"}
+	named := map[string]string{"OpTHREEDNOW": "3dnow"}
+	for _, id := range opRE.FindAllString(string(source), -1) {
+		name := cmp.Or(named[id], strings.ToLower(id[2:]))
+		if ids[name] == "" {
+			ids[name] = id
+			names = append(names, name)
+		}
+	}
+	var others []string
 	for _, f := range forms {
-		names[f.name] = true
+		if ids[f.name] == "" && !slices.Contains(others, f.name) {
+			others = append(others, f.name)
+		}
 	}
-	var sorted []string
-	for n := range names {
-		sorted = append(sorted, n)
+	sort.Strings(others)
+	for _, n := range others {
+		ids[n] = strconv.Itoa(len(names))
+		names = append(names, n)
 	}
-	sort.Strings(sorted)
 	var b bytes.Buffer
-	b.WriteString("// Code generated by internal/analysis/x86/gen from legacy.txt and vector.txt. DO NOT EDIT.\n\npackage x86\n\n// The mnemonics.\nconst (\n\tOpUnknown Op = iota\n")
-	for _, n := range sorted {
-		fmt.Fprintf(&b, "%s\n", ident(n))
+	b.WriteString("// Code generated by internal/analysis/x86/gen from legacy.txt and vector.txt. DO NOT EDIT.\n\npackage x86\n\n")
+	fmt.Fprintf(&b, "// NumOps is the number of mnemonics: each Op is less.\nconst NumOps = %d\n\n", len(names))
+	b.WriteString("// Those of all Ops.\nconst mnemonics = `")
+	line := 0
+	for _, n := range names {
+		sep := " "
+		if line += len(n) + 1; line > 100 {
+			sep, line = "\n", len(n)
+		}
+		b.WriteString(sep + n)
 	}
-	b.WriteString(")\n\nvar opNames = [...]string{\"(unknown)\",\n")
-	for _, n := range sorted {
-		fmt.Fprintf(&b, "%q,\n", n)
-	}
-	b.WriteString("}\n\nvar forms = [...]form{\n")
+	b.WriteString("`\n\nvar forms = [...]form{\n")
 	for _, f := range forms {
-		b.WriteString(f.source(ident(f.name), slot(f)))
+		b.WriteString(f.source(ids[f.name], slot(f)))
 	}
 	b.WriteString("}\n")
 	src, err := format.Source(b.Bytes())
@@ -536,3 +633,6 @@ func generate() error {
 	}
 	return os.WriteFile("../ztables.go", src, 0o644)
 }
+
+// opRE is the constant of a mnemonic.
+var opRE = regexp.MustCompile(`\bOp[A-Z0-9]+\b`)
