@@ -60,8 +60,8 @@ func (u *Unwinder) NewProgram(s Source) (*Program, error) {
 		registers: (*program).threadRegisters}
 	var err error
 	if s.Output {
-		spec := &ebpf.MapSpec{Name: "output", Type: ebpf.PerfEventArray, MaxEntries: uint32(u.maps.cpus)}
-		if p.output, err = ebpf.NewMap(spec); err != nil {
+		// for all possible CPUs: one may have come online since Load
+		if p.output, err = ebpf.NewMap(&ebpf.MapSpec{Name: "output", Type: ebpf.PerfEventArray}); err != nil {
 			return nil, explain(err)
 		}
 	}

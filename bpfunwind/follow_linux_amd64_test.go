@@ -29,6 +29,16 @@ func (s *session) copyTo(p *Program) {
 	}
 }
 
+// TestLaterCPU: copies may be written on a CPU that came online after Load.
+func TestLaterCPU(t *testing.T) {
+	s := newSession(t, Options{})
+	s.u.maps.cpus = 1
+	p, err := s.u.NewProgram(Source{Kind: RawTracepoint, Output: true})
+	require.NoError(t, err)
+	defer p.Close()
+	s.copyTo(p)
+}
+
 // TestFollow: of what a thread executes, and of its children, each event comes with a copy, from the exec on; other
 // processes have none. What has regions is walked until its next exec.
 func TestFollow(t *testing.T) {

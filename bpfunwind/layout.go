@@ -35,15 +35,13 @@ const (
 	headerTime    = 0  // u64, ns
 	headerThread  = 8  // u32; the process is the u32 behind it
 	headerCount   = 16 // u32: frames in all
-	headerKernel  = 20 // u32: frames of the kernel, which come first
-	headerOutcome = 24 // u32
-	headerSource  = 28 // u32
-	headerView    = 32 // u32
-	headerCPU     = 36 // u32
-	headerKept    = 40 // u32
-	headerPeriod  = 48 // u64
-	headerAddr    = 56 // u64
-	headerSize    = 64
+	headerView    = 20 // u32
+	headerSource  = 24 // u32
+	headerKernel  = 28 // u8: frames of the kernel, which come first
+	headerOutcome = 29 // u8
+	headerKept    = 30 // u8
+	headerPeriod  = 32 // u64
+	headerSize    = 40
 )
 
 // maxKernel bounds the frames of the kernel in a sample: kernel.perf_event_max_stack.

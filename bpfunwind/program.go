@@ -129,20 +129,15 @@ func (p *program) begin(process asm.Register) {
 		set(asm.R8, stateExact, 1), set(asm.R8, stateStale, 0), set(asm.R8, stateSize, 0), set(asm.R8, stateLength, 0),
 		set(asm.R8, stateOutcome, int64(FrameLimit)),
 		store(asm.R8, header(headerThread), process, asm.DWord),
-		set(asm.R8, header(headerCount), 0), set(asm.R8, header(headerKernel), 0), set(asm.R8, header(headerKept), 0),
+		set(asm.R8, header(headerCount), 0), set(asm.R8, header(headerKernel), 0), // and outcome and kept
 		set(asm.R8, header(headerSource), int64(int32(p.source.ID))),
-		load(asm.R1, asm.RFP, stackCPU, asm.DWord), store(asm.R8, header(headerCPU), asm.R1, asm.Word),
 		asm.Mov.Imm(asm.R1, 0), store(asm.R8, header(headerPeriod), asm.R1, asm.DWord),
-		store(asm.R8, header(headerAddr), asm.R1, asm.DWord),
 		asm.FnKtimeGetNs.Call(), store(asm.R8, header(headerTime), asm.R0, asm.DWord),
 		asm.Add.Imm(asm.R0, int32(p.maxTime)), store(asm.R8, stateDeadline, asm.R0, asm.DWord),
 	)
 	if p.source.Kind == PerfEvent { // struct bpf_perf_event_data
-		const period, addr = 168, 176
-		p.add(
-			load(asm.R1, asm.R6, period, asm.DWord), store(asm.R8, header(headerPeriod), asm.R1, asm.DWord),
-			load(asm.R1, asm.R6, addr, asm.DWord), store(asm.R8, header(headerAddr), asm.R1, asm.DWord),
-		)
+		const period = 168
+		p.add(load(asm.R1, asm.R6, period, asm.DWord), store(asm.R8, header(headerPeriod), asm.R1, asm.DWord))
 	}
 }
 
@@ -174,7 +169,7 @@ func (p *program) threadRegisters() {
 		p.add(
 			asm.FnGetStack.Call(),
 			asm.JSLT.Imm(asm.R0, 0, "task"), asm.RSh.Imm(asm.R0, 3),
-			store(asm.R8, stateHeader+headerKernel, asm.R0, asm.Word), store(asm.R8, stateHeader+headerCount, asm.R0, asm.Word),
+			store(asm.R8, stateHeader+headerKernel, asm.R0, asm.Byte), store(asm.R8, stateHeader+headerCount, asm.R0, asm.Word),
 		)
 	}
 	p.label("task")
@@ -227,11 +222,11 @@ func (p *program) count() {
 		asm.Mov.Imm(asm.R9, int32(Damaged)))
 	p.label("known")
 	p.add(
-		store(asm.R8, stateHeader+headerOutcome, asm.R9, asm.Word),
+		store(asm.R8, stateHeader+headerOutcome, asm.R9, asm.Byte),
 		move(asm.R2, asm.R9), asm.LSh.Imm(asm.R2, 3), asm.Add.Reg(asm.R2, asm.R8),
 		load(asm.R1, asm.R2, stateCounts, asm.DWord), asm.Add.Imm(asm.R1, 1), store(asm.R2, stateCounts, asm.R1, asm.DWord),
 		load(asm.R1, asm.R8, stateHeader+headerCount, asm.Word),
-		load(asm.R2, asm.R8, stateHeader+headerKernel, asm.Word), asm.Sub.Reg(asm.R1, asm.R2),
+		load(asm.R2, asm.R8, stateHeader+headerKernel, asm.Byte), asm.Sub.Reg(asm.R1, asm.R2),
 		load(asm.R2, asm.R8, stateCounts+8*int(countFrames), asm.DWord), asm.Add.Reg(asm.R1, asm.R2),
 		store(asm.R8, stateCounts+8*int(countFrames), asm.R1, asm.DWord),
 	)

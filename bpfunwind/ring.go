@@ -27,7 +27,6 @@ type Sample struct {
 	// a frame needed a register that calls may change; it was taken to have survived, as by libgcc and gdb
 	Kept   bool
 	Period uint64   // PerfEvent: events since the last sample
-	Addr   uint64   // PerfEvent: of the event, such as the page that was not there
 	Kernel []uint64 // frames of the kernel, the innermost first; in the ring: valid until f returns
 	User   []uint64 // frames of the process
 }
@@ -118,6 +117,7 @@ func (u *Unwinder) Read(wait time.Duration, f func(*Sample)) error {
 	}
 	var sample Sample
 	for i := range u.rings.rings {
+		sample.CPU = uint32(i)
 		if err := u.rings.rings[i].drain(&sample, f); err != nil {
 			return fmt.Errorf("ring of CPU %d: %w", i, err)
 		}
@@ -150,7 +150,7 @@ func (r *ring) drain(sample *Sample, f func(*Sample)) error {
 			}
 		}
 		r.position += header + (n+7)&^7
-		atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.read[0])), r.position)
+		atomic.StoreUint64(r.freed(), r.position)
 		if err != nil {
 			return err
 		}
@@ -158,24 +158,26 @@ func (r *ring) drain(sample *Sample, f func(*Sample)) error {
 	return nil
 }
 
+// freed is the position as the kernel knows it.
+func (r *ring) freed() *uint64 { return (*uint64)(unsafe.Pointer(&r.read[0])) }
+
 // contextMax is the least of the markers in call chains: PERF_CONTEXT_MAX of include/uapi/linux/perf_event.h.
 const contextMax = ^uint64(4095 - 1)
 
-// decode reads a sample, whose frames stay in b.
+// decode reads a sample of a CPU, whose frames stay in b.
 func (s *Sample) decode(b []byte) error {
 	if len(b) < headerSize {
 		return fmt.Errorf("sample of %d bytes", len(b))
 	}
 	le := binary.LittleEndian
-	all, kernel := int(le.Uint32(b[headerCount:])), int(le.Uint32(b[headerKernel:]))
+	all, kernel := int(le.Uint32(b[headerCount:])), int(b[headerKernel])
 	if len(b) != headerSize+8*all || kernel > all {
 		return fmt.Errorf("sample of %d bytes with %d frames, %d of the kernel", len(b), all, kernel)
 	}
 	*s = Sample{
 		Time: word(b, headerTime), TID: le.Uint32(b[headerThread:]), PID: le.Uint32(b[headerThread+4:]),
-		CPU: le.Uint32(b[headerCPU:]), Source: le.Uint32(b[headerSource:]), View: le.Uint32(b[headerView:]),
-		Outcome: Outcome(le.Uint32(b[headerOutcome:])), Kept: le.Uint32(b[headerKept:]) != 0,
-		Period: word(b, headerPeriod), Addr: word(b, headerAddr),
+		CPU: s.CPU, Source: le.Uint32(b[headerSource:]), View: le.Uint32(b[headerView:]),
+		Outcome: Outcome(b[headerOutcome]), Kept: b[headerKept] != 0, Period: word(b, headerPeriod),
 	}
 	if all > 0 {
 		frames := unsafe.Slice((*uint64)(unsafe.Pointer(&b[headerSize])), all) // samples are aligned to 8 bytes

@@ -206,16 +206,20 @@ func TestLost(t *testing.T) {
 	g := newRig(t, 3, 5)
 	g.use(t, stepTable(g.Rand, 50))
 	g.fill()
-	runs := uint64(20000)
+	runs := uint64(40000)
 	for range runs {
 		_, err := g.run.Run(&ebpf.RunOptions{})
 		require.NoError(t, err)
 	}
-	read := uint64(0)
-	require.NoError(t, g.u.Read(0, func(*Sample) { read++ }))
+	read, bytes := uint64(0), uint64(0)
+	require.NoError(t, g.u.Read(0, func(s *Sample) {
+		read++
+		bytes += 48 + 8*uint64(len(s.User)) // of the ring, the sample and its frames
+	}))
 	stats, err := g.u.Stats()
 	require.NoError(t, err)
 	assert.NotZero(t, stats.Lost)
+	assert.Equal(t, bytes, stats.Bytes)
 	assert.Equal(t, runs, read+stats.Lost)
 }
 

@@ -126,7 +126,7 @@ func (g *rig) program() asm.Instructions {
 		p.add(load(asm.R1, asm.R0, 8*abi.NumRegs, asm.DWord), store(asm.R8, stateExact, asm.R1, asm.Word))
 		p.add(load(asm.R1, asm.R0, 8*abi.NumRegs+8, asm.Word), load(asm.R2, asm.R0, 8*abi.NumRegs+12, asm.Word),
 			asm.JEq.Imm(asm.R2, fateForeign, "foreign"), asm.JEq.Imm(asm.R1, 0, "ownframes"),
-			store(asm.R8, stateHeader+headerKernel, asm.R1, asm.Word), store(asm.R8, stateHeader+headerCount, asm.R1, asm.Word))
+			store(asm.R8, stateHeader+headerKernel, asm.R1, asm.Byte), store(asm.R8, stateHeader+headerCount, asm.R1, asm.Word))
 		p.label("ownframes")
 		p.add(asm.JNE.Imm(asm.R2, fateLate, "intime"), asm.Mov.Imm(asm.R1, 1),
 			store(asm.R8, stateDeadline, asm.R1, asm.DWord))
@@ -373,7 +373,7 @@ func (g *rig) compare(regs *abi.Regs, s *Sample, kernel int) error {
 	g.stats.Outcomes[s.Outcome]++
 	g.stats.Frames += uint64(len(s.User))
 	if s.Source != 77 || int(s.PID) != os.Getpid() || int(s.TID) != unix.Gettid() || s.View != g.view ||
-		s.Period+s.Addr != 0 ||
+		s.Period != 0 ||
 		int(s.CPU) >= g.u.maps.cpus || s.Time < g.began || s.Time > monotonic() ||
 		len(s.User) > g.frames || len(s.Kernel) != kernel {
 		return fmt.Errorf("sample %+v", s)

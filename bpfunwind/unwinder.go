@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -230,6 +231,7 @@ type Stats struct {
 	Outcomes [NumOutcomes]uint64 // walks
 	Frames   uint64              // of users
 	Lost     uint64              // samples for which the ring had no room
+	Bytes    uint64              // that Read has taken from the rings
 	Nested   uint64              // events without a walk: four were in progress on the CPU, or it came later than Load
 }
 
@@ -245,6 +247,9 @@ func (u *Unwinder) Stats() (s Stats, err error) {
 		}
 		s.Frames += word(state, stateCounts+8*int(countFrames))
 		s.Lost += word(state, stateCounts+8*int(countLost))
+	}
+	for i := range u.rings.rings {
+		s.Bytes += atomic.LoadUint64(u.rings.rings[i].freed())
 	}
 	var nested []uint64
 	if err := u.maps.nested.Lookup(uint32(0), &nested); err != nil {

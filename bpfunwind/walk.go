@@ -64,7 +64,7 @@ func (w *walker) frame(i int) {
 	w.label(local("frame"))
 	w.add(
 		load(asm.R5, asm.R6, stateHeader+headerCount, asm.Word),
-		load(asm.R1, asm.R6, stateHeader+headerKernel, asm.Word),
+		load(asm.R1, asm.R6, stateHeader+headerKernel, asm.Byte),
 		move(asm.R2, asm.R5), asm.Sub.Reg(asm.R2, asm.R1),
 		asm.JGE.Imm(asm.R2, int32(w.maxFrames), "full"),
 		// The pc is looked up less one, unless it was executing.
@@ -233,7 +233,7 @@ func (w *walker) rare() {
 		move(asm.R2, asm.R1), asm.And.Imm(asm.R1, flagStale-1), asm.JNE.Imm(asm.R1, kindVolatile, "stale"),
 		load(asm.R3, asm.R6, stateExact, asm.Word), asm.JNE.Imm(asm.R3, 0, "stale"),
 		load(asm.R3, asm.R6, stateStale, asm.Word), asm.JNE.Imm(asm.R3, 0, lostRegister),
-		set(asm.R6, stateHeader+headerKept, 1),
+		asm.StoreImm(asm.R6, stateHeader+headerKept, 1, asm.Byte),
 	)
 	w.label("stale")
 	w.add(asm.JLT.Imm(asm.R2, flagStale, "kinds"), set(asm.R6, stateStale, 1))

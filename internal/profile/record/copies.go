@@ -38,7 +38,7 @@ func (k *copies) begin() (bool, error)          { return false, nil }
 func (k *copies) started(int32)                 {}
 func (k *copies) forked(_, _ int32)             {}
 func (k *copies) changed(int32, *process, bool) {}
-func (k *copies) lost() uint64                  { return 0 }
+func (k *copies) beside() (lost, bytes uint64)  { return 0, 0 }
 func (k *copies) close()                        {}
 
 func (k *copies) wait(most time.Duration) (wait, blind time.Duration) { return most, 0 }

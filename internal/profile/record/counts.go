@@ -24,6 +24,7 @@ type Counts struct {
 type ReadCounts struct {
 	Lost      uint64        `json:"lost"`         // samples that the kernel had no room for
 	LostSide  uint64        `json:"lost_records"` // records of what processes do
+	Bytes     uint64        `json:"bytes_read"`   // of samples, from the rings
 	Throttled uint64        `json:"throttled"`    // times that the kernel stopped sampling for a while
 	Bad       uint64        `json:"bad_records"`
 	Reread    uint64        `json:"mappings_read_again"`
@@ -85,7 +86,7 @@ func (c *Counts) add(d *Counts) {
 		to   *uint64
 		from uint64
 	}{{&c.Samples, d.Samples}, {&c.Kernel, d.Kernel}, {&c.NoCopy, d.NoCopy}, {&c.Compat, d.Compat}, {&c.Waited, d.Waited},
-		{&c.Lost, d.Lost}, {&c.LostSide, d.LostSide}, {&c.Throttled, d.Throttled}, {&c.Bad, d.Bad}, {&c.Reread, d.Reread},
+		{&c.Lost, d.Lost}, {&c.Bytes, d.Bytes}, {&c.LostSide, d.LostSide}, {&c.Throttled, d.Throttled}, {&c.Bad, d.Bad}, {&c.Reread, d.Reread},
 		{&c.Rounds, d.Rounds}, {&c.Released, d.Released},
 		{&c.Unwound, d.Unwound}, {&c.Frames, d.Frames}, {&c.Guessed, d.Guessed}, {&c.Long, d.Long}, {&c.InKernel, d.InKernel},
 		{&c.Cut, d.Cut}, {&c.Completed, d.Completed}, {&c.Changed, d.Changed}, {&c.Unconfirmed, d.Unconfirmed}} {

@@ -37,7 +37,8 @@ type inKernel struct {
 	fresh  bool               // the kernel was told of a process since
 
 	walks *bpfunwind.Queue
-	told  uint64 // lost walks
+	lost  uint64 // as of the last call of beside
+	bytes uint64
 }
 
 // kernelView is what processes had mapped when the kernel was told.
@@ -398,18 +399,17 @@ func (k *inKernel) changed(pid int32, p *process, ended bool) {
 	}
 }
 
-// lost returns how many walks had no room in the rings since the last call, and for how many no program could run.
-func (k *inKernel) lost() uint64 {
+// beside counts walks that had no room in the rings or for which no program could run, and the bytes of the others.
+func (k *inKernel) beside() (lost, bytes uint64) {
 	stats, err := k.kernel.Stats()
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	all := stats.Lost
+	lost, bytes = k.lost, k.bytes
+	k.lost, k.bytes = stats.Lost, stats.Bytes
 	for _, p := range k.programs {
 		missed, _ := p.Missed()
-		all += missed
+		k.lost += missed
 	}
-	n := all - k.told
-	k.told = all
-	return n
+	return k.lost - lost, k.bytes - bytes
 }

@@ -53,6 +53,9 @@ func (s *Session) round(limit uint64) error {
 			break
 		}
 		s.stacks.arrive(ring, raw, s.rings.order.After(ring), s.rings.streams[ring].event.Time(raw))
+		if s.rings.streams[ring] == &s.open.samples {
+			s.part.counts.Bytes += uint64(len(raw))
+		}
 		s.handle(ring, raw)
 		s.rings.order.Done(ring)
 	}

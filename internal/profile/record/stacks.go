@@ -33,9 +33,10 @@ type stacks interface {
 
 	// size returns how many bytes copies have.
 	size() int
-	// crowd tells that perf had no room for samples; lost returns how many stacks had none elsewhere since the last call.
+	// crowd tells that perf had no room for samples; beside returns how many stacks had none elsewhere since the last call,
+	// and how many bytes came that way.
 	crowd()
-	lost() uint64
+	beside() (lost, bytes uint64)
 	// wait returns how long the next round may wait, and for how much of that it need not look for copies.
 	wait(most time.Duration) (wait, blind time.Duration)
 	close()
