@@ -91,6 +91,7 @@ await light("dark");
 await picture("5-dark");
 await page.setViewport({ width: 600, height: 500 });
 await page.waitForFunction(() => document.documentElement.getBoundingClientRect().width === 600);
+assert.ok(await page.$eval("#details", e => e.getBoundingClientRect().right) <= 600, "the summary ends in …");
 await picture("5-dark-narrow");
 await light("light");
 await picture("5-narrow");

@@ -14,8 +14,8 @@ var (
 )
 
 // Short returns a function's name with its end, which tells functions apart, and without what many share: arguments of
-// templates, the folders of Go's packages, versions of libraries. It is asmgen.(*T).f, std::map<...>::operator[] or
-// +0x24ebd0 libruby.
+// templates, the folders of Go's packages, versions of libraries. It is asmgen.(*T).f, std::map<...>::operator[], D's
+// Appender!(...).put or +0x24ebd0 libruby.
 func Short(name string) string {
 	if m := nameless.FindStringSubmatch(name); m != nil {
 		return "+" + m[2] + " " + m[1]
@@ -25,7 +25,9 @@ func Short(name string) string {
 	for i := 0; i < len(name); i++ {
 		end := -1
 		if name[i] == '<' && !strings.HasSuffix(name[:i], "operator") && !strings.HasSuffix(name[:i], "operator<") {
-			end = closing(name, i)
+			end = closing(name, i, '>')
+		} else if name[i] == '(' && strings.HasSuffix(name[:i], "!") {
+			end = closing(name, i, ')')
 		}
 		if end < 0 {
 			b.WriteByte(name[i])
@@ -39,7 +41,7 @@ func Short(name string) string {
 		case len(arguments) <= few:
 			b.WriteString(name[i : end+1])
 		default:
-			b.WriteString("<...>")
+			b.WriteString(name[i:i+1] + "..." + name[end:end+1])
 		}
 		i = end
 	}
@@ -47,13 +49,13 @@ func Short(name string) string {
 }
 
 // closing returns the index of the bracket that closes the one at i; -1: there is none.
-func closing(name string, i int) int {
-	depth := 0
+func closing(name string, i int, closes byte) int {
+	opens, depth := name[i], 0
 	for ; i < len(name); i++ {
 		switch {
-		case name[i] == '<':
+		case name[i] == opens:
 			depth++
-		case name[i] == '>' && name[i-1] != '-': // no arrow
+		case name[i] == closes && name[i-1] != '-': // no arrow
 			if depth--; depth == 0 {
 				return i
 			}

@@ -25,6 +25,8 @@ func TestShort(t *testing.T) {
 		"libruby-3.1.so.3.1.2+0x24ebd0":                                      "+0x24ebd0 libruby",
 		"libc.so.6+0x3c04f":                                                  "+0x3c04f libc",
 		"redis-server+0x64da0":                                               "+0x64da0 redis-server",
+		"std.array.Appender!(immutable(char)[]).Appender.put!(char[]).put":   "std.array.Appender!(...).Appender.put!(...).put",
+		"std.conv.to!(int).to":                                               "std.conv.to!(int).to",
 		"[redis-server]":                                                     "[redis-server]",
 		"py::fib:/home/x/fib.py":                                             "py::fib:/home/x/fib.py",
 		"LazyCompile:*fib /tmp/x/fib.js:1":                                   "LazyCompile:*fib /tmp/x/fib.js:1",

@@ -32,13 +32,56 @@ func TestDialects(t *testing.T) {
 	for name, want := range map[string]string{
 		"__grid_MOD_relax": "grid::relax", "__grid_MOD_relax.constprop.0": "grid::relax.constprop.0",
 		"_D3std5stdio4File5closeMFNeZv": "std.stdio.File.close", "_D1p1S6__ctorMFiZv": "p.S.this",
-		"_D1p1S3getMxFZi":    "p.S.get",
-		"_D1p1fFZ1gMFNaNbZv": "_D1p1fFZ1gMFNaNbZv", "_D1p__T4HeapTiZQi5churnMFiZv": "_D1p__T4HeapTiZQi5churnMFiZv",
-		"_D1p1S6__initZ": "_D1p1S6__initZ", "_D9p": "_D9p", "_Done": "_Done", "__x_MOD_": "__x_MOD_",
+		"_D1p1S3getMxFZi": "p.S.get",
+		"_D1p1S6__initZ":  "_D1p1S6__initZ", "_D9p": "_D9p", "_Done": "_Done", "__x_MOD_": "__x_MOD_",
 		"__X_MOD_y": "__X_MOD_y", "x_MOD_y": "x_MOD_y",
 	} {
 		assert.Equal(t, want, Demangle(name), name)
 	}
+}
+
+// TestD: names as c++filt of binutils 2.40 writes them with --format=dlang, but for parameters of functions, and others
+// that are none of functions. Whatever is cut off or doubled, a name is read in bounds.
+func TestD(t *testing.T) {
+	for name, want := range map[string]string{
+		"_D1p1fFZ1gMFNaNbZv":                "p.f.g",
+		"_D1p__T4HeapTiZQi5churnMFiZv":      "p.Heap!(int).Heap.churn",
+		"_D1p11__T4HeapTiZ4Heap5churnMFiZv": "p.Heap!(int).Heap.churn",
+		"_DThn16_3std6digest__T13WrapperDigestTSQBfQBe2md3MD5ZQBf3putMFNbNeMAxhXv":                                  "std.digest.WrapperDigest!(std.digest.md.MD5).WrapperDigest.put",
+		"_D1p1S6__ctorMFiZv.constprop.0":                                                                            "p.S.this.constprop.0",
+		"_D3std5array__T8AppenderTAyaZQo13ensureAddableMFNaNbNfmZv@plt":                                             "std.array.Appender!(immutable(char)[]).Appender.ensureAddable@plt",
+		"_D3std4conv__T7toCharsVii10TaVEQBd5ascii10LetterCasei1TiZQBrFNaNbNiNfiZ6Result5frontMFNaNbNdNiNfZa":        "std.conv.toChars!(10, char, 1, int).toChars.Result.front",
+		"_D3std10functional__T9binaryFunVAyaa6_61203d3d2062VQta1_61VQBba1_62Z__TQByTQBrTQBvZQCkFNaNbNiNfKQCmKQCqZb": `std.functional.binaryFun!("a == b", "a", "b").binaryFun!(immutable(char)[], immutable(char)[]).binaryFun`,
+		"_D3std11concurrency__T8initOnceS_DQBg3net4curl7CurlAPI7_handlePvZQBrFNcLQkZQn":                             "std.concurrency.initOnce!(std.net.curl.CurlAPI._handle).initOnce",
+		"_D2rt7tracegc__T15generateWrapperX10gc_reallocVEQBuQBu8ParamPosi1ZQByFNaNbNfZAya":                          "rt.tracegc.generateWrapper!(gc_realloc, 1).generateWrapper",
+		"_D4core8lifetime__T7emplaceTCQBb9exception11SwitchErrorTAyaTmTnZQBtFNaNbNiNfQBwKQyKmKQxZQCi":               "core.lifetime.emplace!(core.exception.SwitchError, immutable(char)[], ulong, typeof(null)).emplace",
+		"_D1p__T1fVbi1Vai97VlN2VG2ii7Z1fFZv":                                                                        "p.f!(true, 'a', -2L, 7).f",
+		"_D1p__T1fVAiA2i1i2VS1p1SS2i1i2Z1fFZv":                                                                      "p.f!([1, 2], p.S(1, 2)).f",
+		"_D1p__T1fVHiiA1i1i2VPvnZ1fFZv":                                                                             "p.f!([1:2], null).f",
+		"_D1p__T1fVmi18446744073709551615Z1fFZv":                                                                    "p.f!(18446744073709551615uL).f",
+		"_D1p__T1fTDFNaNbiZvTPFNbiYvZ1fFZv":                                                                         "p.f!(void(int) pure nothrow delegate, void(int, ...) nothrow function).f",
+		"_D1p__T1fTDxFZvTB2ilTNgPiTNhG4fZ1fFZv":                                                                     "p.f!(void() delegate const, Tuple!(int, long), inout(int*), __vector(float[4])).f",
+		"_D1p__T1fTHiAxaTG3iTPFNbiXvTOS1p1SZ1fFZv":                                                                  "p.f!(const(char)[][int], int[3], void(int...) nothrow function, shared(p.S)).f",
+		"_D3std5regex8internal2ir__T18defaultFactoryImplTaZQxFZ15thompsonFactoryi":                                  "", // a variable
+		"_D1p__T1fSQf__T1fZ": "", "_D1pQbFZv": "", "_D1p__T1fVAyaa9_61Z1fFZv": "", "_D1p__T1fVB9223372036854775807iZ1fFZv": "",
+	} {
+		if want == "" {
+			want = name
+		}
+		assert.Equal(t, want, Demangle(name), name)
+		for i := range name {
+			Demangle(name[:i])
+			Demangle(name[:i] + name[i/2:])
+		}
+	}
+	reference := func(n int) string { return "Q" + string(rune('A'+n/26)) + string(rune('a'+n%26)) }
+	bomb, last := "_D1p__T1fTB2ii", len("_D1p__T1fT")
+	for range 60 { // each type has the one before twice
+		at := len(bomb) + len("T")
+		bomb += "TB2" + reference(at+2-last) + reference(at+5-last)
+		last = at
+	}
+	assert.Equal(t, bomb+"Z1fFZv", Demangle(bomb+"Z1fFZv"))
 }
 
 // TestDialectOfFiles: C and C++ have no dialect, and no name of C is changed. A name is decoded where the file is of

@@ -85,6 +85,7 @@
 		holder.setAttribute("x", page - 258);
 		matched.setAttribute("x", page - 8);
 		reset.setAttribute("x", page - 270);
+		show(current === all ? null : current);
 	}
 
 	// The rows that show: the usual ones, and those of which the zoomed part has one percent.
@@ -124,16 +125,16 @@
 		search(input.value);
 	}
 
+	const room = () => Math.floor((pixels() - 16) / charWidth); // of a line
 	function show(f) {
 		if (!f) {
-			details.textContent = summary;
+			details.textContent = cut(summary, room());
 			return;
 		}
 		let amount = f.title.slice(f.name.length);
 		if (zoomed !== all && above(zoomed, f)) amount = amount.replace(/\)$/, `, ${f.shownWidth.toFixed(2)} % of the zoomed part)`);
 		f.tip.textContent = f.name + amount;
-		const room = Math.floor((pixels() - 16) / charWidth) - amount.length;
-		details.textContent = cut(f.name.replace("\n", " in "), room) + amount;
+		details.textContent = cut(f.name.replace("\n", " in "), room() - amount.length) + amount;
 	}
 
 	function search(query) {
