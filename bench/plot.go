@@ -134,13 +134,13 @@ var bars = [...][2]string{
 }
 
 // plotBars draws the least ns per frame of a stack taken again and again: a bar for each of bars, with its value. It
-// writes the SVG itself: anchors keep texts off the bars whatever font shows them.
+// writes the SVG itself: anchors keep texts off the bars whatever font shows them, and a narrow page shows it smaller.
 func plotBars(dir string, s *stepResults) error {
 	const row, left, scale, width = 28, 230, 0.7, 680 // pixels; scale: for each ns
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="13">
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" style="max-width:100%%;height:auto" font-family="sans-serif" font-size="13">
 <rect width="100%%" height="100%%" fill="#fff"/>
-<text x="%d" y="20" text-anchor="middle">Nanoseconds a frame, one stack again and again: least of the rounds</text>
+<text x="%[3]d" y="20" text-anchor="middle">Nanoseconds a frame, one stack again and again: least of the rounds</text>
 `, width, row*(len(bars)+1)+20, width/2)
 	for i, bar := range bars {
 		y := row*(i+1) + 20

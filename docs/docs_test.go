@@ -111,6 +111,20 @@ func TestLinks(t *testing.T) {
 	assert.Greater(t, fragments, 5)
 }
 
+// TestPictures: a picture of a fixed size is shown smaller on a narrow page. Boxes of flame graphs are shares of its width.
+func TestPictures(t *testing.T) {
+	pictures, err := filepath.Glob("*.svg")
+	require.NoError(t, err)
+	require.NotEmpty(t, pictures)
+	for _, path := range pictures {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		if first, _, _ := strings.Cut(string(text), ">\n<"); !strings.Contains(string(text), `id="frames"`) {
+			assert.Regexp(t, ` viewBox="0 0 \d+ \d+".*max-width:100%`, first, path)
+		}
+	}
+}
+
 // TestNames holds what documents name to what there is: targets of make, tests and files of this
 // project.
 func TestNames(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/ehasm/ehasm/internal/builder"
 	"github.com/ehasm/ehasm/internal/files/find"
 	"github.com/ehasm/ehasm/internal/files/host"
+	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
 
 	"github.com/spf13/pflag"
@@ -275,6 +276,9 @@ func build(ctx context.Context, paths []string, opt *buildOptions, c *console) i
 		r.JSON(c.out, c.failures)
 	case !opt.quiet:
 		r.Table(c.out)
+		if len(r.Done) > 0 && opt.out == "" && opt.cache == "" {
+			fmt.Fprintf(c.out, "eh_elfs are beside their files, such as %s\n", output.Name(r.Done[0].Target))
+		}
 	}
 	return exitDone // or failed, if c has a failure
 }
