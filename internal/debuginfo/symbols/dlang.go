@@ -15,9 +15,9 @@ const (
 // dName is a mangled name of D that is being read: https://dlang.org/spec/abi.html#name_mangling. Methods return source
 // text; bad remains set after what they do not understand.
 type dName struct {
-	s              string
-	at, work, deep int
-	bad            bool
+	s               string
+	pos, work, deep int
+	bad             bool
 }
 
 // Words of mangled names, and the text for each.
@@ -56,7 +56,7 @@ func demangleD(name string) (string, bool) {
 		d.modifiers()
 	}
 	isFunction = isFunction || strings.IndexByte(dCalls, d.kind()) >= 0
-	if d.typ(); d.bad || !isFunction || d.at != len(s) || !strings.Contains(plain, ".") {
+	if d.typ(); d.bad || !isFunction || d.pos != len(s) || !strings.Contains(plain, ".") {
 		return "", false
 	}
 	if isClone {
@@ -67,27 +67,27 @@ func demangleD(name string) (string, bool) {
 
 // next returns the next byte, 0 at the end.
 func (d *dName) next() byte {
-	if d.bad || d.at == len(d.s) {
+	if d.bad || d.pos == len(d.s) {
 		return 0
 	}
-	return d.s[d.at]
+	return d.s[d.pos]
 }
 
 // kind returns the next byte, or the one that a back reference leads to.
 func (d *dName) kind() byte {
-	at, c := d.at, d.next()
+	start, c := d.pos, d.next()
 	if d.is("Q") {
 		d.back(func() string { c = d.next(); return "" })
-		d.at = at
+		d.pos = start
 	}
 	return c
 }
 
 // is reads a word if it comes next, and reports that.
 func (d *dName) is(word string) bool {
-	found := !d.bad && strings.HasPrefix(d.s[d.at:], word)
+	found := !d.bad && strings.HasPrefix(d.s[d.pos:], word)
 	if found {
-		d.at += len(word)
+		d.pos += len(word)
 	}
 	return found
 }
@@ -103,9 +103,9 @@ func (d *dName) word(words dWords) string {
 }
 
 func (d *dName) digits() string {
-	rest := d.s[d.at:]
+	rest := d.s[d.pos:]
 	n := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
-	d.at += n
+	d.pos += n
 	d.bad = d.bad || n == 0
 	return rest[:n]
 }
@@ -113,19 +113,19 @@ func (d *dName) digits() string {
 // text reads as many bytes as the number before them says.
 func (d *dName) text(size int, between string) string {
 	n, err := strconv.Atoi(d.digits())
-	if err != nil || !d.is(between) || n > len(d.s) || n*size > len(d.s)-d.at {
+	if err != nil || !d.is(between) || n > len(d.s) || n*size > len(d.s)-d.pos {
 		d.bad = true
 		return ""
 	}
-	d.at += n * size
-	return d.s[d.at-n*size : d.at]
+	d.pos += n * size
+	return d.s[d.pos-n*size : d.pos]
 }
 
 // back reads what a reference refers to, whose first byte was read.
 func (d *dName) back(read func() string) string {
-	start, n := d.at-1, 0
+	start, n := d.pos-1, 0
 	for c := d.next(); c >= 'A' && c <= 'Z' && n < longestMangled; c = d.next() {
-		n, d.at = n*26+int(c-'A'), d.at+1
+		n, d.pos = n*26+int(c-'A'), d.pos+1
 	}
 	c := d.next()
 	n = n*26 + int(c) - 'a'
@@ -133,10 +133,10 @@ func (d *dName) back(read func() string) string {
 	if d.put(); d.bad {
 		return ""
 	}
-	end := d.at + 1
-	d.at, d.deep = start-n, d.deep+1
+	end := d.pos + 1
+	d.pos, d.deep = start-n, d.deep+1
 	s := read()
-	d.at, d.deep = end, d.deep-1
+	d.pos, d.deep = end, d.deep-1
 	return s
 }
 
@@ -177,14 +177,14 @@ func (d *dName) path() (name string, isFunction bool) {
 		} else {
 			name = d.put(name, ".", part)
 		}
-		start := d.at
+		start := d.pos
 		if d.is("M") {
 			d.modifiers()
 		}
 		if isFunction = d.isCall(); isFunction {
 			d.function()
 		} else {
-			d.at = start
+			d.pos = start
 		}
 	}
 	return name, isFunction
@@ -196,7 +196,7 @@ func (d *dName) isCall() bool {
 }
 
 func (d *dName) isSymbol() bool {
-	c, rest := d.kind(), d.s[d.at:]
+	c, rest := d.kind(), d.s[d.pos:]
 	return c >= '0' && c <= '9' || strings.HasPrefix(rest, "__T") || strings.HasPrefix(rest, "__U")
 }
 
@@ -210,10 +210,10 @@ func (d *dName) symbol() string {
 	}
 	name := d.text(1, "")
 	if d.put(); strings.HasPrefix(name, "__T") || strings.HasPrefix(name, "__U") { // of older compilers
-		end := d.at
-		d.at -= len(name)
+		end := d.pos
+		d.pos -= len(name)
 		name = d.symbol()
-		d.bad = d.bad || d.at != end
+		d.bad = d.bad || d.pos != end
 		return name
 	}
 	if special := dSpecial[name]; special != "" {
@@ -339,7 +339,7 @@ func (d *dName) modifiers() (s string) {
 
 // function reads a function's type up to the type that it returns.
 func (d *dName) function() (attributes, parameters string) {
-	d.at++
+	d.pos++
 	for a := d.word(dAttributes); a != ""; a = d.word(dAttributes) {
 		attributes += a
 	}
