@@ -398,11 +398,11 @@ func (s *state) memory(f *form) error {
 		m.Disp = int64(int8(s.code[s.pos]))
 		// EVEX multiplies byte displacements by the operand's size: disp8*N.
 		if in.Enc == EncEVEX && f != nil {
-			n := s.size(f.n)
+			n := f.n
 			if in.Broadcast && f.nb != 0 {
 				n = f.nb
 			}
-			m.Disp *= int64(n)
+			m.Disp *= int64(s.size(n))
 		}
 	case 4:
 		m.Disp = int64(int32(binary.LittleEndian.Uint32(s.code[s.pos:])))

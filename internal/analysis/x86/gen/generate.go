@@ -29,8 +29,7 @@ type form struct {
 	acc             int    // two bits for each operand: 1 read, 2 written
 	read, write     int    // whole registers
 	readOp, writeOp int    // as wide as the operand
-	n               string // source of the factor of disp8
-	nb              int    // that with broadcast
+	n, nb           string // source of the factors of disp8, without and with broadcast
 	immLen          int    // bytes of immediates; not written out
 }
 
@@ -323,8 +322,7 @@ func vectorForm(l string) (*form, error) {
 	if fm.space == "s" {
 		fm.l = 15
 	}
-	fm.n = f[10]
-	fm.nb, _ = strconv.Atoi(f[11])
+	fm.n, fm.nb = f[10], f[11]
 	if f[9] != "-" {
 		// vector.txt says nothing of reading and writing: the first operand is written, others are
 		// read.
@@ -495,6 +493,56 @@ func join(forms []sized) *form {
 	return f
 }
 
+// mergeW joins forms that differ in W alone, and in sizes that are 4 without it and 8 with it.
+func mergeW(forms []*form, slot func(f *form) int) (out []*form) {
+	waiting := map[string][]*form{}
+	for _, f := range forms {
+		g := *f
+		g.w, g.n, g.nb, g.args = 0, "", "", slices.Clone(f.args)
+		for i := range g.args {
+			g.args[i][2] = ""
+		}
+		key := fmt.Sprint(slot(f), g)
+		if i := slices.IndexFunc(waiting[key], f.joinW); f.w != 3 && i >= 0 {
+			waiting[key] = slices.Delete(waiting[key], i, i+1)
+			continue
+		}
+		if f.w != 3 {
+			waiting[key] = append(waiting[key], f)
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// joinW makes first, a form of the other W, stand for f as well, and reports whether it can.
+func (f *form) joinW(first *form) bool {
+	joined := *first
+	joined.w, joined.args = 3, slices.Clone(first.args)
+	ok := f.w+first.w == 3
+	join := func(a *string, b string) {
+		short, long := *a, b
+		if f.w == 1 {
+			short, long = long, short
+		}
+		switch {
+		case short == "4" && long == "8":
+			*a = "sizeY"
+		case short != long:
+			ok = false
+		}
+	}
+	join(&joined.n, f.n)
+	join(&joined.nb, f.nb)
+	for i := range f.args {
+		join(&joined.args[i][2], f.args[i][2])
+	}
+	if ok {
+		*first = joined
+	}
+	return ok
+}
+
 // mergeMemory joins forms that differ in one operand alone: a register that ModRM's lower part names, or memory.
 func mergeMemory(forms []*form, slot func(f *form) int) (out []*form) {
 	registers := map[string][2]*form{} // a form with a register there, and one with memory
@@ -505,7 +553,7 @@ func mergeMemory(forms []*form, slot func(f *form) int) (out []*form) {
 				g := *f
 				g.args = slices.Clone(f.args)
 				g.args[i] = arg{}
-				g.mod, g.n, g.nb = 0, "", 0
+				g.mod, g.n, g.nb = 0, "", ""
 				key = fmt.Sprint(slot(f), g)
 			}
 		}
@@ -542,8 +590,8 @@ func (f *form) source(id string, slot int) string {
 		args = append(args, "{"+strings.Join(a[:], ", ")+"}")
 	}
 	s := fmt.Sprintf("{slot: %#x, op: %s, pp: %d, w: %d, l: %d, mod: %d, reg: %#x, modrm: %d, args: [5]argSpec{%s}, acc: %#x, "+
-		"read: %#x, write: %#x, readOp: %#x, writeOp: %#x, n: %s, nb: %d},", slot, id, f.pp, f.w, f.l, f.mod, f.reg,
-		max(f.modrm, 0), strings.Join(args, ", "), f.acc, f.read, f.write, f.readOp, f.writeOp, cmp.Or(f.n, "0"), f.nb)
+		"read: %#x, write: %#x, readOp: %#x, writeOp: %#x, n: %s, nb: %s},", slot, id, f.pp, f.w, f.l, f.mod, f.reg,
+		max(f.modrm, 0), strings.Join(args, ", "), f.acc, f.read, f.write, f.readOp, f.writeOp, cmp.Or(f.n, "0"), cmp.Or(f.nb, "0"))
 	s = zeroField.ReplaceAllString(s, "")
 	if id[0] != 'O' {
 		s += " // " + f.name
@@ -583,7 +631,7 @@ func generate() error {
 	base := map[string]int{"s": 0, "v": 3, "e": 6, "x": 5}
 	slot := func(f *form) int { return (base[f.space]+f.m)*256 + f.op }
 	sort.SliceStable(forms, func(i, j int) bool { return slot(forms[i]) < slot(forms[j]) })
-	forms = mergeMemory(merge(forms, slot), slot)
+	forms = mergeMemory(mergeW(merge(forms, slot), slot), slot)
 	// The mnemonics: those that code names, then the others in the order of the alphabet.
 	source, err := os.ReadFile("../ops.go")
 	if err != nil {
