@@ -46,9 +46,9 @@ func (s Stats) Ratio() float64 {
 // newStats collects the figures of the stages before the code.
 func newStats(found *dwarfcfa.Report, table *dwarfcfa.Table) Stats {
 	s := Stats{
-		Section: found.Source, FDEs: found.FDEs, Rows: len(table.Ranges), Distinct: len(table.Rows),
+		Section: found.Source, FDEs: found.Entries.FDEs, Rows: len(table.Ranges), Distinct: len(table.Rows),
 		TableBytes: found.SectionSize + found.HdrSize,
-		MadeRows:   found.MadeRanges, MadeBytes: found.MadeBytes,
+		MadeRows:   found.Rows.Made, MadeBytes: found.Rows.MadeBytes,
 		LeftOut: []LeftOut{},
 	}
 	add := func(reason string, n int) {
@@ -67,11 +67,11 @@ func newStats(found *dwarfcfa.Report, table *dwarfcfa.Table) Stats {
 		listed += n
 		add(lossPrefix+kind.Error(), n)
 	}
-	add(lossPrefix+"bad", found.Lost-listed) // beyond what the report lists
-	add(rowsNotCompiled, found.NotCompiledRows)
-	add("outside the code", found.OutsideCode)
-	add("shadowed", found.ShadowedFDEs)
-	add("empty", found.EmptyFDEs)
+	add(lossPrefix+"bad", found.Entries.Lost-listed) // beyond what the report lists
+	add(rowsNotCompiled, found.Rows.NotCompiled)
+	add("outside the code", found.Entries.OutsideCode)
+	add("shadowed", found.Entries.Shadowed)
+	add("empty", found.Entries.Empty)
 	return s
 }
 

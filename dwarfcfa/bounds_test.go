@@ -16,7 +16,7 @@ import (
 func TestBounds(t *testing.T) {
 	lost := func(t *testing.T, s *sectionBuilder, code codeImage, want string) *Table {
 		table, rep := buildOn(t, s.section(), code)
-		require.NotZero(t, rep.Lost)
+		require.NotZero(t, rep.Entries.Lost)
 		assert.ErrorIs(t, rep.LostFDEs[0], ErrUnsupported)
 		assert.Contains(t, rep.LostFDEs[0].Error(), want)
 		return table
@@ -86,9 +86,9 @@ func TestBounds(t *testing.T) {
 			s.fde(cie, testCode+2*i+1, 1, inst(CFADefCFARegister, uleb(17)))
 		}
 		_, rep := buildOn(t, s.section(), wide)
-		assert.Equal(t, maxListed+10, rep.Lost)
+		assert.Equal(t, maxListed+10, rep.Entries.Lost)
 		assert.Len(t, rep.LostFDEs, maxListed)
-		assert.Equal(t, maxListed+10, rep.NotCompiledRows)
+		assert.Equal(t, maxListed+10, rep.Rows.NotCompiled)
 		assert.Len(t, rep.NotCompiled, maxListed)
 	})
 }
@@ -119,7 +119,7 @@ func TestVDSO(t *testing.T) {
 		table, rep, err := BuildTable(o, BuildOptions{Strict: true})
 		require.NoError(t, err)
 		require.NoError(t, table.Verify())
-		assert.NotZero(t, rep.FDEs)
+		assert.NotZero(t, rep.Entries.FDEs)
 		return
 	}
 	t.Skip("no vDSO is mapped")

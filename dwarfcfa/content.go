@@ -34,7 +34,7 @@ func (o *Object) Content(rep *Report, areas iter.Seq[Addr]) (c abi.Content, site
 		// the section may lie elsewhere in the file
 		sites = add(uint64(s.Addr), uint64(s.Size())) && c[0].Hash == xxhash.Sum64(s.Data)
 	}
-	if e == nil && (rep.ShadowedFDEs > 0 || len(s.Data) > s.walked) { // .eh_frame_hdr says which FDEs count
+	if e == nil && (rep.Entries.Shadowed > 0 || len(s.Data) > s.walked) { // .eh_frame_hdr says which FDEs count
 		sites = sites && (s.hdr == nil || add(uint64(s.hdr.addr), uint64(s.hdr.size)))
 	}
 	known := sites && rep.Source == ".eh_frame"
@@ -45,7 +45,7 @@ func (o *Object) Content(rep *Report, areas iter.Seq[Addr]) (c abi.Content, site
 		sites = false
 	}
 	for _, p := range o.file.Progs {
-		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && p.Filesz > 0 && (!known || rep.MadeRanges > 0) &&
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && p.Filesz > 0 && (!known || rep.Rows.Made > 0) &&
 			!add(p.Vaddr, p.Filesz) {
 			c = nil
 			break

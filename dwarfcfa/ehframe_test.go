@@ -142,15 +142,15 @@ func TestNamedFDEs(t *testing.T) {
 				assert.Len(t, table.Ranges, 2)
 				_, _, err = BuildTable(o, BuildOptions{Strict: true})
 				if tc.lost != "" {
-					require.Equal(t, 1, rep.Lost)
+					require.Equal(t, 1, rep.Entries.Lost)
 					assert.ErrorContains(t, rep.LostFDEs[0], tc.lost)
 					assert.ErrorContains(t, err, tc.lost)
 				}
 				return
 			}
-			assert.Equal(t, 2, rep.FDEs-rep.Lost)
+			assert.Equal(t, 2, rep.Entries.FDEs-rep.Entries.Lost)
 			assert.Equal(t, len(tc.between) > 4 && !tc.cut ||
-				tc.far, rep.Lost > 0, "bytes of which nothing says that they are no entry")
+				tc.far, rep.Entries.Lost > 0, "bytes of which nothing says that they are no entry")
 			assert.Len(t, table.Ranges, 4)
 			lazy, err := NewLazyTable(o, SourceAuto)
 			require.NoError(t, err)

@@ -220,7 +220,7 @@ func TestOrderOfEntries(t *testing.T) {
 		sec := s.section()
 		table, rep := build(t, sec)
 		assert.Len(t, table.Ranges, 2)
-		assert.Equal(t, 2, rep.FDEs)
+		assert.Equal(t, 2, rep.Entries.FDEs)
 		sec.walked = untilTerminator(sec.Data)
 		table, _ = build(t, sec)
 		assert.Len(t, table.Ranges, 1)
@@ -230,7 +230,7 @@ func TestOrderOfEntries(t *testing.T) {
 		s.fde(s.cie(), testCode, 0x10)
 		s.b = append(s.b, 0, 0, 0)
 		_, rep := build(t, s.section())
-		assert.Zero(t, rep.Lost)
+		assert.Zero(t, rep.Entries.Lost)
 	})
 }
 
@@ -314,7 +314,7 @@ func TestBadEntries(t *testing.T) {
 			s.fde(s.rawCIE(good), testCode, 0x10)
 			tc.add(&s)
 			_, rep := build(t, s.section())
-			require.Equal(t, 1, rep.Lost)
+			require.Equal(t, 1, rep.Entries.Lost)
 			err := rep.LostFDEs[0]
 			assert.ErrorIs(t, err, tc.kind)
 			assert.Contains(t, err.Error(), tc.want)
@@ -330,7 +330,7 @@ func TestBadEntries(t *testing.T) {
 		s := sectionBuilder{debug: true}
 		s.fde(0x12345678, testCode, 0x10)
 		_, rep := build(t, s.section())
-		require.Equal(t, 1, rep.Lost)
+		require.Equal(t, 1, rep.Entries.Lost)
 		assert.EqualError(t, rep.LostFDEs[0],
 			"libfoo.so: .debug_frame+0x0: CIE pointer 0x12345678 leads past the section")
 	})
@@ -346,9 +346,9 @@ func TestBadCIECostsItsFDEs(t *testing.T) {
 	}
 	s.fde(good, testCode+0x400, 0x10)
 	table, rep := build(t, s.section())
-	assert.Equal(t, 10, rep.Lost)
-	assert.Equal(t, 11, rep.FDEs)
-	assert.Equal(t, 2, rep.CIEs)
+	assert.Equal(t, 10, rep.Entries.Lost)
+	assert.Equal(t, 11, rep.Entries.FDEs)
+	assert.Equal(t, 2, rep.Entries.CIEs)
 	assert.Len(t, table.Ranges, 1)
 	assert.EqualError(t, rep.LostFDEs[0], "libfoo.so: .eh_frame+0x1b: its CIE at +0x0: unknown CIE version 9")
 }

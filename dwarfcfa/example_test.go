@@ -20,7 +20,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(report.Source, report.Lost, "FDEs lost")
+	fmt.Println(report.Source, report.Entries.Lost, "FDEs lost")
 
 	file, err := elf.Open(path)
 	if err != nil {

@@ -56,7 +56,7 @@ func FuzzSections(f *testing.F) {
 		table, rep, err := buildSection(s, code, BuildOptions{})
 		require.NoError(t, err)
 		require.NoError(t, table.Verify())
-		require.LessOrEqual(t, rep.Lost+rep.EmptyFDEs+rep.OutsideCode+rep.ShadowedFDEs, rep.FDEs)
+		require.LessOrEqual(t, rep.Entries.Lost+rep.Entries.Empty+rep.Entries.OutsideCode+rep.Entries.Shadowed, rep.Entries.FDEs)
 		requireLazy(t, table, newLazySection(newCFISource(s), code))
 		if len(table.Ranges) > 0 {
 			require.GreaterOrEqual(t, table.Low(), Addr(testCode))

@@ -91,7 +91,7 @@ func TestLazyTable(t *testing.T) {
 				requireLazy(t, table, lazy)
 				requireLazy(t, table, lazy) // now that all is interpreted
 				assert.False(t, rep.Bounded)
-				assert.InEpsilon(t, rep.Rows, lazy.EstimatedRows(), 1)
+				assert.InEpsilon(t, rep.Rows.Ranges, lazy.EstimatedRows(), 1)
 			}
 		})
 	}
@@ -136,7 +136,7 @@ func TestLazyBound(t *testing.T) {
 		s.fde(s.cie(usualCIE(), bytes.Repeat(inst(CFARememberState), MaxRememberDepth)), testCode+i, 1, def(i+1))
 	}
 	_, rep := buildOn(t, s.section(), testImage(nil))
-	assert.Equal(t, 1, rep.Lost)
+	assert.Equal(t, 1, rep.Entries.Lost)
 	assert.True(t, rep.Bounded)
 	lazy := newLazySection(newCFISource(s.section()), testImage(nil))
 	for range 2 {

@@ -285,7 +285,7 @@ word:	.quad 0
 		require.NoError(t, os.WriteFile(assembly, []byte(strings.Replace(source, "WORD", "word", 1)), 0o644))
 		run(t, "gcc", "-shared", "-fuse-ld="+linker, "-Wl,-z,notext", "-o", library, assembly)
 		_, rep := libraryTable(t, library)
-		require.Equal(t, 1, rep.Lost, linker)
+		require.Equal(t, 1, rep.Entries.Lost, linker)
 		assert.ErrorIs(t, rep.LostFDEs[0], errLoader)
 
 		require.NoError(t, os.WriteFile(assembly, []byte(strings.Replace(source, "WORD", "0x5678", 1)), 0o644))
@@ -304,7 +304,7 @@ func libraryTable(t *testing.T, path string) (*Table, *Report) {
 	require.NoError(t, err)
 	defer o.Close()
 	table, rep, err := BuildTable(o, BuildOptions{})
-	if rep.Lost == 0 {
+	if rep.Entries.Lost == 0 {
 		require.NoError(t, err)
 	}
 	return table, rep

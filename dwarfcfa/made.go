@@ -26,12 +26,12 @@ func addMade(o *Object, t *Table, rep *Report, opt BuildOptions) (*Table, *Repor
 		return t, rep, nil
 	}
 	t = union(kept, made, rest)
-	rep.MadeRanges, rep.MadeBytes = len(rest), 0
+	rep.Rows.Made, rep.Rows.MadeBytes = len(rest), 0
 	for _, r := range rest {
-		rep.MadeBytes += int64(r.End - r.Start)
+		rep.Rows.MadeBytes += int64(r.End - r.Start)
 	}
-	rep.MergedRanges = len(t.Ranges)
-	rep.DistinctRows = len(t.Rows)
-	rep.DistinctExprs = len(t.Exprs) - 1
+	rep.Rows.Merged = len(t.Ranges)
+	rep.Rows.Distinct = len(t.Rows)
+	rep.Rows.Exprs = len(t.Exprs) - 1
 	return t, rep, nil
 }

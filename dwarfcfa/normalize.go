@@ -12,7 +12,7 @@ import (
 func dropEmpty(spans []span, rep *Report) []span {
 	return slices.DeleteFunc(spans, func(sp span) bool {
 		if sp.start == sp.end {
-			rep.EmptyFDEs++
+			rep.Entries.Empty++
 			return true
 		}
 		return false
@@ -29,14 +29,14 @@ func clipToCode(spans []span, code codeImage, rep *Report) []span {
 		if sp.start < seg.start || sp.start >= seg.end {
 			s, ok := code.segmentOf(sp.start)
 			if !ok {
-				rep.OutsideCode++
+				rep.Entries.OutsideCode++
 				continue
 			}
 			seg = s
 		}
 		if sp.end > seg.end {
 			sp.end = seg.end
-			rep.ClippedFDEs++
+			rep.Entries.Clipped++
 		}
 		kept = append(kept, sp)
 	}
@@ -54,7 +54,7 @@ func resolveOverlaps(s tableSource, spans []span, rep *Report) []span {
 	kept := spans[:0]
 	for _, sp := range spans {
 		if n := len(kept); n > 0 && kept[n-1].start == sp.start {
-			rep.ShadowedFDEs++
+			rep.Entries.Shadowed++
 			if offset, ok := s.named(sp.start); ok && offset == sp.offset {
 				kept[n-1] = sp
 			}
@@ -105,7 +105,7 @@ func fillPadding(spans []span, ranges []Range, rows []*Row, code codeImage, rep 
 		}
 		if n > 0 {
 			ranges[r].End = start + Addr(n)
-			rep.FilledGaps++
+			rep.Rows.FilledGaps++
 		}
 	}
 }

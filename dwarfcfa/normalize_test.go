@@ -124,9 +124,9 @@ func TestOverlaps(t *testing.T) {
 		{"one over the end of another", []fde{{0, 0x20, 1}, {0x10, 0x20, 2}},
 			[]string{"000..010 rsp+1", "010..030 rsp+2"}, Report{}},
 		{"equal starts: the first counts", []fde{{0, 0x10, 1}, {0, 0x20, 2}, {0x20, 0x10, 3}},
-			[]string{"000..010 rsp+1", "020..030 rsp+3"}, Report{EntryCounts: EntryCounts{ShadowedFDEs: 1}}},
+			[]string{"000..010 rsp+1", "020..030 rsp+3"}, Report{Entries: EntryCounts{Shadowed: 1}}},
 		{"empty ones do not count", []fde{{0, 0x20, 1}, {0x10, 0, 2}}, []string{"000..020 rsp+1"},
-			Report{EntryCounts: EntryCounts{EmptyFDEs: 1}}},
+			Report{Entries: EntryCounts{Empty: 1}}},
 		{"touching and equal", []fde{{0, 0x10, 1}, {0x10, 0x10, 1}}, []string{"000..020 rsp+1"}, Report{}},
 	}
 	for _, tc := range tests {
@@ -142,9 +142,9 @@ func TestOverlaps(t *testing.T) {
 				want = append(want, w+" ra=c-8")
 			}
 			assert.Equal(t, want, rowTexts(table))
-			assert.Equal(t, tc.rep.ShadowedFDEs, rep.ShadowedFDEs)
-			assert.Equal(t, tc.rep.EmptyFDEs, rep.EmptyFDEs)
-			assert.Equal(t, len(tc.fdes), rep.FDEs)
+			assert.Equal(t, tc.rep.Entries.Shadowed, rep.Entries.Shadowed)
+			assert.Equal(t, tc.rep.Entries.Empty, rep.Entries.Empty)
+			assert.Equal(t, len(tc.fdes), rep.Entries.FDEs)
 		})
 	}
 }
@@ -159,7 +159,7 @@ func TestLostFDEKeepsItsRange(t *testing.T) {
 	code := make([]byte, 0x100) // all padding
 	table, rep := buildOn(t, s.section(), testImage(code))
 	assert.Equal(t, []string{"000..010 rsp+8 ra=c-8", "01a..02a rsp+8 ra=c-8"}, rowTexts(table))
-	assert.Equal(t, 1, rep.Lost)
+	assert.Equal(t, 1, rep.Entries.Lost)
 }
 
 func TestFDEsOutsideTheCode(t *testing.T) {
@@ -173,8 +173,8 @@ func TestFDEsOutsideTheCode(t *testing.T) {
 	s.fde(cie, 1<<63, 1<<62)                          // far away
 	s.fde(cie, 1<<64-16, 15, low(CFAAdvanceLoc, 0x3)) // at the very end
 	table, rep := build(t, s.section())
-	assert.Equal(t, 5, rep.OutsideCode)
-	assert.Equal(t, 1, rep.ClippedFDEs)
+	assert.Equal(t, 5, rep.Entries.OutsideCode)
+	assert.Equal(t, 1, rep.Entries.Clipped)
 	require.Len(t, table.Ranges, 2)
 	assert.Equal(t, Addr(testCode+0x10), table.Low())
 	assert.Equal(t, Addr(testCode+testCodeSize), table.High())
@@ -230,7 +230,7 @@ func TestPadding(t *testing.T) {
 			if tc.want {
 				assert.Equal(t, "rsp+16 ra=c-8", table.RowText(r.Row))
 				assert.Equal(t, Addr(testCode+0x10+min(len(tc.gap), 15)), r.End)
-				assert.Equal(t, 1, rep.FilledGaps)
+				assert.Equal(t, 1, rep.Rows.FilledGaps)
 			}
 			_, ok = table.Lookup(Addr(next) + 0x10)
 			assert.False(t, ok, "after the last function there is no gap")
@@ -250,7 +250,7 @@ func TestPadding(t *testing.T) {
 			}
 			table, rep := buildOn(t, s.section(),
 				testImage([]byte{0xf4, 0xf4, 0xf4, 0xf4, 0xf4, 0xf4, 0xf4, 0xf4, 0x90, 0x90}))
-			assert.Equal(t, 1, rep.FilledGaps)
+			assert.Equal(t, 1, rep.Rows.FilledGaps)
 			r, ok := table.Lookup(testCode + 8) // where a call returns to that never does
 			assert.True(t, ok)
 			assert.Equal(t, Addr(testCode), r.Start)
@@ -321,7 +321,7 @@ func TestNotCompiled(t *testing.T) {
 			table, rep := fdeTable(t, advance(16), tc.prog)
 			assert.Equal(t, []string{"000..010 rsp+8 ra=c-8", "010..100 not compiled"}, rowTexts(table))
 			assert.Empty(t, rep.LostFDEs)
-			require.Equal(t, 1, rep.NotCompiledRows)
+			require.Equal(t, 1, rep.Rows.NotCompiled)
 			assert.Equal(t, "+0x12: row 0x10010..0x10100: "+tc.reason, rep.NotCompiled[0].String())
 
 			var s sectionBuilder
@@ -341,7 +341,7 @@ func TestNotCompiled(t *testing.T) {
 	t.Run("undefined return address comes first", func(t *testing.T) {
 		table, rep := fdeTable(t, inst(CFADefCFARegister, uleb(17)), inst(CFAUndefinedReg, uleb(16)))
 		assert.Equal(t, []string{"000..100 end of stack"}, rowTexts(table))
-		assert.Zero(t, rep.NotCompiledRows)
+		assert.Zero(t, rep.Rows.NotCompiled)
 	})
 }
 
@@ -370,7 +370,7 @@ func TestEqualMeaning(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			table, rep := fdeTable(t, inst(CFARememberState), tc.a, advance(1), inst(CFARestoreState), tc.b)
-			require.Zero(t, rep.NotCompiledRows, "%v", rep.NotCompiled)
+			require.Zero(t, rep.Rows.NotCompiled, "%v", rep.NotCompiled)
 			assert.Len(t, table.Ranges, 1, "%v", rowTexts(table))
 		})
 	}

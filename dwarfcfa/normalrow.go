@@ -68,7 +68,7 @@ func (b *tableBuilder) interpret(spans []span) {
 // why the FDE is left out.
 func (b *tableBuilder) interpretOne(sp *span) error {
 	// If the span is lost, its rows and what they counted are taken back.
-	mark, rows, notCompiled, listed := len(b.ranges), b.rep.Rows, b.rep.NotCompiledRows, len(b.rep.NotCompiled)
+	mark, rows, notCompiled, listed := len(b.ranges), b.rep.Rows.Ranges, b.rep.Rows.NotCompiled, len(b.rep.NotCompiled)
 	b.span, b.ra = sp, abi.RIP
 	if ra := b.s.returnColumn(sp); ra < NumRegs {
 		b.ra = ra
@@ -79,8 +79,8 @@ func (b *tableBuilder) interpretOne(sp *span) error {
 	}
 	b.err = nil
 	if err != nil {
-		b.ranges, b.rep.Rows = b.ranges[:mark], rows
-		b.rep.NotCompiledRows, b.rep.NotCompiled = notCompiled, b.rep.NotCompiled[:listed]
+		b.ranges, b.rep.Rows.Ranges = b.ranges[:mark], rows
+		b.rep.Rows.NotCompiled, b.rep.NotCompiled = notCompiled, b.rep.NotCompiled[:listed]
 		b.rep.lose(b.s.errorOf(sp, err))
 	}
 	return err
@@ -99,7 +99,7 @@ func rangesOf(spans []span) int {
 // row takes a raw row of the current span: a rowSink. A row like the one before it extends its
 // range.
 func (b *tableBuilder) row(start, end Addr, st *state) {
-	b.rep.Rows++
+	b.rep.Rows.Ranges++
 	flags := st.row.Flags
 	st.row.Flags = flags | RowFlags(b.popped(st))<<keyPopped | RowFlags(b.ra)<<keyRA
 	n, ok := b.normal[st.row]
@@ -114,7 +114,7 @@ func (b *tableBuilder) row(start, end Addr, st *state) {
 	}
 	st.row.Flags = flags
 	if n.reason != nil {
-		b.rep.NotCompiledRows++
+		b.rep.Rows.NotCompiled++
 		if len(b.rep.NotCompiled) < maxListed {
 			b.rep.NotCompiled = append(b.rep.NotCompiled, NotCompiled{b.span.offset, start, end, n.reason})
 		}
@@ -161,7 +161,7 @@ func (b *tableBuilder) normalise(st *state, flags RowFlags) normalRow {
 	}
 	popped := uint32(st.row.Flags >> keyPopped & RowFlags(abi.AllRegs))
 	if popped != 0 {
-		b.rep.PoppedRules++
+		b.rep.Rows.PoppedRules++
 	}
 	for r := range row.Regs {
 		rule := &row.Regs[r]
@@ -328,6 +328,6 @@ func (b *tableBuilder) table() *Table {
 		}
 		*r = rowID[*r]
 	}
-	b.rep.MergedRanges, b.rep.DistinctRows, b.rep.DistinctExprs = len(t.Ranges), len(t.Rows), len(t.Exprs)-1
+	b.rep.Rows.Merged, b.rep.Rows.Distinct, b.rep.Rows.Exprs = len(t.Ranges), len(t.Rows), len(t.Exprs)-1
 	return t
 }

@@ -162,7 +162,7 @@ func TestObject(t *testing.T) {
 			require.Len(t, table.Ranges, 2)
 			assert.Equal(t, "rsp+16 ra=c-8", table.RowText(table.Ranges[1].Row))
 			assert.Equal(t, Addr(elfText), table.Low())
-			assert.Equal(t, 1, rep.FDEs)
+			assert.Equal(t, 1, rep.Entries.FDEs)
 		}
 		_, err = o.Section(SourceDebugFrame)
 		assert.ErrorIs(t, err, ErrNoUnwindInfo)
@@ -185,7 +185,7 @@ func TestIndirectPointers(t *testing.T) {
 	table, rep, err := BuildTable(o, BuildOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, Addr(elfText+0x10), table.Low())
-	require.Equal(t, 1, rep.Lost)
+	require.Equal(t, 1, rep.Entries.Lost)
 	assert.Contains(t, rep.LostFDEs[0].Error(), "indirect pointer to 0x2fc, which the file does not hold")
 }
 

@@ -28,7 +28,7 @@ func TestTableAgainstRawRows(t *testing.T) {
 			table, rep, err := BuildTable(o, BuildOptions{Strict: true})
 			require.NoError(t, err)
 			require.NoError(t, table.Verify())
-			require.Zero(t, rep.OutsideCode+rep.ShadowedFDEs+rep.ClippedFDEs)
+			require.Zero(t, rep.Entries.OutsideCode+rep.Entries.Shadowed+rep.Entries.Clipped)
 			s, err := o.Section(SourceAuto)
 			require.NoError(t, err)
 			in := NewInterp()
@@ -45,7 +45,7 @@ func TestTableAgainstRawRows(t *testing.T) {
 					checkNormalised(t, table, in, &raws[i])
 				}
 			}
-			assert.Equal(t, rep.Rows, rows)
+			assert.Equal(t, rep.Rows.Ranges, rows)
 		})
 	}
 }

@@ -200,7 +200,7 @@ func testSFrameEHFrame(t *testing.T, objects []string) {
 		require.NoError(t, err)
 		both, alone := compareRows(t, path, sf, eh)
 		t.Logf("%s: %d functions, %d bytes of code have rows in both, %d in .eh_frame alone", filepath.Base(path),
-			rep.FDEs, both, alone)
+			rep.Entries.FDEs, both, alone)
 		assert.Greater(t, both, 4*alone)
 
 		made, err := o.Section(SourceSFrame)
@@ -346,7 +346,7 @@ func TestSFrameV3(t *testing.T) {
 0000000000001079..000000000000107a 9     rsp+16 rbp=c-16 ra=c-8
 000000000000107a..000000000000107b 0     rsp+8 ra=c-8
 000000000000107b..0000000000001080 10    rsp+8 rbp=c-24 ra=c-8`), strings.TrimSpace(lost.Replace(dump(t, table))))
-	assert.Equal(t, 1, rep.NotCompiledRows)
+	assert.Equal(t, 1, rep.Rows.NotCompiled)
 	_, _, err = sframeTable(t, data, true)
 	assert.ErrorContains(t, err, ".sframe+0x1c: FDE 0x1014..0x1018: the CFA is on register 20")
 
@@ -354,7 +354,7 @@ func TestSFrameV3(t *testing.T) {
 	table, rep, err = sframeTable(t, data, false)
 	require.NoError(t, err)
 	require.NoError(t, table.Verify())
-	assert.Equal(t, 1, rep.OutsideCode)
+	assert.Equal(t, 1, rep.Entries.OutsideCode)
 }
 
 // testSFrameMutations has what hostile sections make: a table that is as it should be, or
@@ -400,7 +400,7 @@ func testSFrameMutations(t *testing.T, path string) {
 		table, rep, err := buildSource(&sframeSource{s: s}, code, BuildOptions{})
 		require.NoError(t, err)
 		require.NoError(t, table.Verify())
-		if rep.Lost > 0 {
+		if rep.Entries.Lost > 0 {
 			lost++
 		}
 	}

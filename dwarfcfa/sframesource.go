@@ -28,7 +28,7 @@ func (s *sframeSource) collect(rep *Report) []span {
 	spans := make([]span, 0, s.s.Len())
 	// One function after the other; a bad one costs only its own rows.
 	for i := range s.s.Len() {
-		rep.FDEs++
+		rep.Entries.FDEs++
 		sp, err := s.span(i)
 		if err != nil {
 			rep.lose(s.errorOf(&sp, err))

@@ -32,9 +32,9 @@ func supplement(o *Object, t *Table, rep *Report, opt BuildOptions) (*Table, *Re
 	t = union(t, more, rest)
 	rep.Add(moreRep)
 	rep.Source += "+" + moreRep.Source
-	rep.MergedRanges = len(t.Ranges)
-	rep.DistinctRows = len(t.Rows)
-	rep.DistinctExprs = len(t.Exprs) - 1
+	rep.Rows.Merged = len(t.Ranges)
+	rep.Rows.Distinct = len(t.Rows)
+	rep.Rows.Exprs = len(t.Exprs) - 1
 	return t, rep, nil
 }
 
@@ -103,25 +103,25 @@ func moveExpr(id *ExprID, shift ExprID) {
 }
 
 // Add adds the counts and sizes of o to r and appends its lists. Source and the
-// fields that describe the table (MergedRanges, DistinctRows, DistinctExprs)
+// fields that describe the table (Rows.Merged, Rows.Distinct, Rows.Exprs)
 // stay unchanged.
 func (r *Report) Add(o *Report) {
 	r.SectionSize += o.SectionSize
 	r.HdrSize += o.HdrSize
-	r.CIEs += o.CIEs
-	r.FDEs += o.FDEs
-	r.EmptyFDEs += o.EmptyFDEs
-	r.ShadowedFDEs += o.ShadowedFDEs
-	r.OutsideCode += o.OutsideCode
-	r.ClippedFDEs += o.ClippedFDEs
+	r.Entries.CIEs += o.Entries.CIEs
+	r.Entries.FDEs += o.Entries.FDEs
+	r.Entries.Empty += o.Entries.Empty
+	r.Entries.Shadowed += o.Entries.Shadowed
+	r.Entries.OutsideCode += o.Entries.OutsideCode
+	r.Entries.Clipped += o.Entries.Clipped
 	for _, e := range o.LostFDEs {
 		r.lose(e)
 	}
-	r.Lost += o.Lost - len(o.LostFDEs)
+	r.Entries.Lost += o.Entries.Lost - len(o.LostFDEs)
 	r.Bounded = r.Bounded || o.Bounded
-	r.NotCompiledRows += o.NotCompiledRows
+	r.Rows.NotCompiled += o.Rows.NotCompiled
 	r.NotCompiled = append(r.NotCompiled, o.NotCompiled[:min(len(o.NotCompiled), maxListed-len(r.NotCompiled))]...)
-	r.Rows += o.Rows
-	r.FilledGaps += o.FilledGaps
-	r.PoppedRules += o.PoppedRules
+	r.Rows.Ranges += o.Rows.Ranges
+	r.Rows.FilledGaps += o.Rows.FilledGaps
+	r.Rows.PoppedRules += o.Rows.PoppedRules
 }

@@ -91,7 +91,7 @@ func TestBothSections(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, both.Verify())
 	assert.Equal(t, ".eh_frame+.debug_frame", rep.Source)
-	assert.Equal(t, ehRep.FDEs+debugRep.FDEs, rep.FDEs)
+	assert.Equal(t, ehRep.Entries.FDEs+debugRep.Entries.FDEs, rep.Entries.FDEs)
 	for _, one := range []*Table{eh, debug} {
 		for _, r := range one.Ranges {
 			_, ok := both.Lookup(r.Start)

@@ -40,36 +40,36 @@ type Report struct {
 	SectionSize int64  // its size in bytes, decompressed
 	HdrSize     int64  // size of .eh_frame_hdr in bytes
 
-	EntryCounts
-	RowCounts
+	Entries EntryCounts
+	Rows    RowCounts
 
-	LostFDEs    []*DecodeError // the first of those that Lost counts
+	LostFDEs    []*DecodeError // the first of those that Entries.Lost counts
 	Bounded     bool           // some of them because of bounds of the whole object, such as MaxRows
-	NotCompiled []NotCompiled  // the first of those that NotCompiledRows counts
+	NotCompiled []NotCompiled  // the first of those that Rows.NotCompiled counts
 }
 
 // EntryCounts counts the entries of a section.
 type EntryCounts struct {
-	CIEs         int
-	FDEs         int // all, including those counted below
-	EmptyFDEs    int // cover no pc
-	ShadowedFDEs int // start where an earlier FDE of the section starts
-	OutsideCode  int // start outside the file-backed executable segments, as FDEs of discarded functions do
-	ClippedFDEs  int // start in code and run past its end
-	Lost         int // left out because they, or their CIE, are malformed or unsupported
+	CIEs        int
+	FDEs        int // all, including those counted below
+	Empty       int // cover no pc
+	Shadowed    int // start where an earlier FDE of the section starts
+	OutsideCode int // start outside the file-backed executable segments, as FDEs of discarded functions do
+	Clipped     int // start in code and run past its end
+	Lost        int // left out because they, or their CIE, are malformed or unsupported
 }
 
 // RowCounts counts the rows of a table.
 type RowCounts struct {
-	Rows            int   // row ranges before merging
-	MadeRanges      int   // of them, those that were made from code
-	MadeBytes       int64 // the bytes of code that these hold for; see Made
-	NotCompiledRows int   // row ranges that hold a rule which cannot be compiled
-	FilledGaps      int   // stretches of padding that took the row before them
-	PoppedRules     int   // distinct rows in which a popped register became same value
-	MergedRanges    int   // row ranges after merging: len(Table.Ranges)
-	DistinctRows    int   // len(Table.Rows)
-	DistinctExprs   int   // expressions that Table.Rows use
+	Ranges      int   // row ranges before merging
+	Made        int   // of them, those that were made from code
+	MadeBytes   int64 // the bytes of code that these hold for; see Made
+	NotCompiled int   // row ranges that hold a rule which cannot be compiled
+	FilledGaps  int   // stretches of padding that took the row before them
+	PoppedRules int   // distinct rows in which a popped register became same value
+	Merged      int   // row ranges after merging: len(Table.Ranges)
+	Distinct    int   // len(Table.Rows)
+	Exprs       int   // expressions that Table.Rows use
 }
 
 // NotCompiled is a row range with a rule that cannot be compiled.
@@ -125,7 +125,7 @@ func fileTable(o *Object, opt BuildOptions) (*Table, *Report, error) {
 	if err != nil {
 		return nil, rep, err
 	}
-	if len(t.Ranges) == 0 && (!opt.AllowEmpty || rep.Lost > 0) {
+	if len(t.Ranges) == 0 && (!opt.AllowEmpty || rep.Entries.Lost > 0) {
 		return nil, rep, nameError(o.name, noTable(s, rep))
 	}
 	return t, rep, nil
@@ -134,14 +134,14 @@ func fileTable(o *Object, opt BuildOptions) (*Table, *Report, error) {
 // noTable returns an error that says why a section gave no range.
 func noTable(s tableSource, rep *Report) error {
 	name := s.header().name
-	if rep.Lost > 0 {
+	if rep.Entries.Lost > 0 {
 		first := *rep.LostFDEs[0]
 		first.File = ""
-		return fmt.Errorf("%w: %d of the %d FDEs of %s are bad, the first: %w", ErrNoUnwindInfo, rep.Lost, rep.FDEs, name,
+		return fmt.Errorf("%w: %d of the %d FDEs of %s are bad, the first: %w", ErrNoUnwindInfo, rep.Entries.Lost, rep.Entries.FDEs, name,
 			&first)
 	}
 	return fmt.Errorf("%w: no FDE of %s covers code of the file (%d FDEs, %d empty, %d outside)",
-		ErrNoUnwindInfo, name, rep.FDEs, rep.EmptyFDEs, rep.OutsideCode)
+		ErrNoUnwindInfo, name, rep.Entries.FDEs, rep.Entries.Empty, rep.Entries.OutsideCode)
 }
 
 // codeImage gives passes access to an object's code.
@@ -191,10 +191,10 @@ func findSpans(s tableSource, code codeImage, rep *Report) []span {
 
 // strictError returns the first lost FDE or row that is not compiled as an error.
 func strictError(s tableSource, rep *Report) error {
-	if rep.Lost > 0 {
+	if rep.Entries.Lost > 0 {
 		return rep.LostFDEs[0]
 	}
-	if rep.NotCompiledRows > 0 {
+	if rep.Rows.NotCompiled > 0 {
 		n := rep.NotCompiled[0]
 		return s.errorOf(&span{offset: n.FDE, start: n.Start, fullEnd: n.End}, n.Reason)
 	}
@@ -203,7 +203,7 @@ func strictError(s tableSource, rep *Report) error {
 
 // lose counts an FDE that is left out, and lists it while there is room.
 func (r *Report) lose(err *DecodeError) {
-	r.Lost++
+	r.Entries.Lost++
 	r.Bounded = r.Bounded || errors.Is(err, errBound)
 	if len(r.LostFDEs) < maxListed {
 		r.LostFDEs = append(r.LostFDEs, err)

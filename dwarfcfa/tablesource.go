@@ -66,12 +66,12 @@ func (c *cfiSource) collect(rep *Report) []span {
 		case !ok:
 			return spans
 		case e.IsCIE:
-			rep.CIEs++ // a bad one makes the FDEs that use it bad, each of which says so
+			rep.Entries.CIEs++ // a bad one makes the FDEs that use it bad, each of which says so
 		case err != nil:
-			rep.FDEs++
+			rep.Entries.FDEs++
 			rep.lose(err.(*DecodeError))
 		case e.FDE != nil:
-			rep.FDEs++
+			rep.Entries.FDEs++
 			spans = append(spans, c.span(&f))
 		}
 	}

@@ -44,6 +44,6 @@ func Example() {
 		log.Fatal(err)
 	}
 	// Then image.WriteFile(path + abi.Suffix), or ehelf.FromBytes(image.Bytes()) to walk with it.
-	fmt.Println(report.Lost, "FDEs lost")
+	fmt.Println(report.Entries.Lost, "FDEs lost")
 	// Output: 0 FDEs lost
 }

@@ -58,7 +58,7 @@ func TestOwnRows(t *testing.T) {
 	require.NoError(t, err)
 	_, found, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: dwarfcfa.SourceEHFrame, Strict: true})
 	require.NoError(t, err)
-	assert.Positive(t, found.PoppedRules)
+	assert.Positive(t, found.Rows.PoppedRules)
 	_, err = Image(popped, table)
 	assert.ErrorContains(t, err, "its own row does not have the caller's register 3")
 }

@@ -76,7 +76,7 @@ func compile(t testing.TB, name string, r io.ReaderAt, size int64, opt asmgen.Op
 	require.NoError(t, err)
 	table, report, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Strict: true})
 	require.NoError(t, err)
-	require.Zero(t, report.Lost)
+	require.Zero(t, report.Entries.Lost)
 	layout, err := plan.Build(table, plan.Options{})
 	require.NoError(t, err)
 	code, err := asmgen.Assemble(layout, opt)

@@ -177,7 +177,7 @@ good:	.cfi_startproc
 			require.True(t, ok)
 			want := map[Mode]int64{Missing: 8, Wrong: 16, All: 16}[m]
 			assert.Equal(t, want, table.Rows[x.Row].CFA.Offset, m)
-			assert.Positive(t, rep.MadeBytes)
+			assert.Positive(t, rep.Rows.MadeBytes)
 		}
 	}
 	assert.Empty(t, names[Off])
