@@ -48,7 +48,7 @@ func newOurs(dispatch plan.Dispatch, recording, path string) (*ours, error) {
 func (c *ours) compileObject(name string, file io.ReaderAt, size int64) ([]byte, error) {
 	begin := threadTime()
 	defer func() { c.compile += threadTime() - begin }()
-	o, err := dwarfcfa.NewObject(name, file, size)
+	o, err := dwarfcfa.NewFile(name, file, size)
 	if err != nil {
 		return nil, err
 	}

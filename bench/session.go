@@ -89,7 +89,7 @@ func (s *session) load() error {
 }
 
 // loadVariants writes and loads the eh_elfs of a module.
-func (s *session) loadVariants(i int, o *dwarfcfa.Object, t *dwarfcfa.Table, r *dwarfcfa.Report, base string) error {
+func (s *session) loadVariants(i int, o *dwarfcfa.File, t *dwarfcfa.Table, r *dwarfcfa.Report, base string) error {
 	for v, variant := range variants() {
 		path := filepath.Join(s.dir, "eh_elfs", variant.Name, base+abi.Suffix)
 		if err := writeEhElf(t, r, o, variant, base, path); err != nil {

@@ -179,7 +179,7 @@ func (s *session) formatStacks(mi int, set string, base uint64, first *sframe.Se
 // fromSFrame builds and loads the eh_elfs of an object with an added section, and hands over the
 // bytes of those from .eh_frame and from .sframe.
 func (s *session) fromSFrame(mi int, path, section string, each func(variant, [2]int), t *dwarfcfa.Table,
-	rep *dwarfcfa.Report, o *dwarfcfa.Object) error {
+	rep *dwarfcfa.Report, o *dwarfcfa.File) error {
 	with := section + ".so"
 	// objcopy makes an object that has both sections.
 	if out, err := exec.Command("objcopy", "--add-section", dwarfcfa.SFrameName+"="+section, path,

@@ -45,7 +45,7 @@ func writeEarlier(object, dir string) (string, error) {
 }
 
 // readTable returns the unwind table of an ELF file.
-func readTable(path string) (*dwarfcfa.Table, *dwarfcfa.Report, *dwarfcfa.Object, error) {
+func readTable(path string) (*dwarfcfa.Table, *dwarfcfa.Report, *dwarfcfa.File, error) {
 	o, err := dwarfcfa.Open(path)
 	if err != nil {
 		return nil, nil, nil, err
@@ -55,7 +55,7 @@ func readTable(path string) (*dwarfcfa.Table, *dwarfcfa.Report, *dwarfcfa.Object
 }
 
 // compileTable makes the eh_elf of one variant, as 'ehasm build' does.
-func compileTable(t *dwarfcfa.Table, r *dwarfcfa.Report, o *dwarfcfa.Object, v variant, name string) (*elfout.Image,
+func compileTable(t *dwarfcfa.Table, r *dwarfcfa.Report, o *dwarfcfa.File, v variant, name string) (*elfout.Image,
 	*asmgen.Code, error) {
 	content, _, err := o.Content(r, func(func(dwarfcfa.Addr) bool) {})
 	if err != nil {
@@ -66,7 +66,7 @@ func compileTable(t *dwarfcfa.Table, r *dwarfcfa.Report, o *dwarfcfa.Object, v v
 }
 
 // writeEhElf writes the eh_elf of one variant.
-func writeEhElf(t *dwarfcfa.Table, r *dwarfcfa.Report, o *dwarfcfa.Object, v variant, name, path string) error {
+func writeEhElf(t *dwarfcfa.Table, r *dwarfcfa.Report, o *dwarfcfa.File, v variant, name, path string) error {
 	image, _, err := compileTable(t, r, o, v, name)
 	if err != nil {
 		return err

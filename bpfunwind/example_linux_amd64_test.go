@@ -80,7 +80,7 @@ func mappings(unwinder *bpfunwind.Unwinder, pid int) (list []bpfunwind.Mapping) 
 }
 
 // linkTime returns the link-time address of what lies at an offset of the file.
-func linkTime(object *dwarfcfa.Object, offset uint64) uint64 {
+func linkTime(object *dwarfcfa.File, offset uint64) uint64 {
 	file, err := elf.NewFile(object.File())
 	check(err)
 	for _, p := range file.Progs {

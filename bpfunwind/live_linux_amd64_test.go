@@ -236,7 +236,7 @@ func (s *session) file(key, path string, vdso bool) *file {
 		return f // the mapping has changed meanwhile
 	}
 	s.files[key] = f
-	o, err := dwarfcfa.NewObject(key, bytes.NewReader(image), int64(len(image)))
+	o, err := dwarfcfa.NewFile(key, bytes.NewReader(image), int64(len(image)))
 	if err != nil {
 		return f
 	}

@@ -37,9 +37,9 @@ type Result struct {
 	Details []error // what Stats.Losses counts
 }
 
-// Object makes the eh_elf of an object. The error wraps what dwarfcfa.NewObject and dwarfcfa.BuildTable document, is
+// Object makes the eh_elf of an object. The error wraps what dwarfcfa.NewFile and dwarfcfa.BuildTable document, is
 // ctx.Err(), or says at which place of the file the proof failed.
-func Object(ctx context.Context, object *dwarfcfa.Object, opt Options, target Target) (*Result, error) {
+func Object(ctx context.Context, object *dwarfcfa.File, opt Options, target Target) (*Result, error) {
 	table, err := NewTable(ctx, object, opt, target)
 	if err != nil {
 		return nil, err
@@ -52,13 +52,13 @@ type Table struct {
 	*dwarfcfa.Table
 	Report *dwarfcfa.Report // what was read, and what was left out
 
-	object *dwarfcfa.Object
+	object *dwarfcfa.File
 	opt    Options
 }
 
 // NewTable makes the table of an object: the rows of its FDEs, and of its code if asked for. Of target, Mapped and
 // Strict count.
-func NewTable(ctx context.Context, object *dwarfcfa.Object, opt Options, target Target) (*Table, error) {
+func NewTable(ctx context.Context, object *dwarfcfa.File, opt Options, target Target) (*Table, error) {
 	rows, err := synth.Of(object, synth.Options{Mode: opt.Synth, Wrong: check.WrongRows})
 	if err = firstError(ctx, err); err != nil {
 		return nil, err

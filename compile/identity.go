@@ -14,14 +14,14 @@ import (
 
 // Identity says from what and with which options an eh_elf is made. A file is up to date if its notes agree.
 type Identity struct {
-	object     *dwarfcfa.Object
+	object     *dwarfcfa.File
 	opt        Options
 	target     Target
 	debugFrame string // the line of the build note; "": the object has none that counts
 }
 
 // Identify returns the identity of an object's eh_elf.
-func Identify(object *dwarfcfa.Object, opt Options, target Target) *Identity {
+func Identify(object *dwarfcfa.File, opt Options, target Target) *Identity {
 	id := &Identity{object: object, opt: opt, target: target}
 	if !target.Transient && (opt.Source == dwarfcfa.SourceAuto || opt.Source == dwarfcfa.SourceDebugFrame) {
 		if hash := object.DebugFrameHash(); hash != 0 {

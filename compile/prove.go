@@ -26,7 +26,7 @@ type Proof struct {
 
 // Prove proves that an existing eh_elf means the tables of its object, with the options of its build note, and that its
 // table for exceptions is the object's.
-func Prove(ctx context.Context, image []byte, object *dwarfcfa.Object) (p Proof, err error) {
+func Prove(ctx context.Context, image []byte, object *dwarfcfa.File) (p Proof, err error) {
 	info, err := elfout.ReadInfo(bytes.NewReader(image))
 	if err != nil {
 		return p, err

@@ -114,7 +114,7 @@ func TestVDSO(t *testing.T) {
 		image := make([]byte, end-start)
 		_, err = mem.ReadAt(image, start)
 		require.NoError(t, err)
-		o, err := NewObject("[vdso]", bytes.NewReader(image), int64(len(image)))
+		o, err := NewFile("[vdso]", bytes.NewReader(image), int64(len(image)))
 		require.NoError(t, err)
 		table, rep, err := BuildTable(o, BuildOptions{Strict: true})
 		require.NoError(t, err)

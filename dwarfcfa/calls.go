@@ -20,7 +20,7 @@ const longestCall = 7
 // Calls finds the call instructions of an object by the bytes that they begin with, without
 // decoding what lies before them. A few of them are other bytes: the result is for estimates. An
 // object whose code cannot be read has none. Each call weights the row of its pc: see asmgen/plan.
-func (o *Object) Calls() Calls {
+func (o *File) Calls() Calls {
 	var c Calls
 	if len(o.code) == 0 {
 		return c

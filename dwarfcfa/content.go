@@ -15,7 +15,7 @@ import (
 // section is not in read-only memory, the executable segments are parts, too. They stand in for .debug_frame, which is
 // not in memory, where an unwinder would look. The result is empty if nothing identifies the object. sites reports
 // whether the content determines what the areas say.
-func (o *Object) Content(rep *Report, areas iter.Seq[Addr]) (c abi.Content, sites bool, err error) {
+func (o *File) Content(rep *Report, areas iter.Seq[Addr]) (c abi.Content, sites bool, err error) {
 	add := func(low, size uint64) bool {
 		if w, e := o.rewrites(Addr(low), size); e != nil || len(w) > 0 { // memory has other bytes
 			return false
@@ -62,7 +62,7 @@ func (o *Object) Content(rep *Report, areas iter.Seq[Addr]) (c abi.Content, site
 
 // around returns the smallest range that holds the sections with the addresses, or where there is no section the
 // segments. ok is false if an address is in neither.
-func (o *Object) around(addrs iter.Seq[Addr]) (low, size uint64, ok bool) {
+func (o *File) around(addrs iter.Seq[Addr]) (low, size uint64, ok bool) {
 	high := uint64(0)
 	for a := range addrs {
 		addr := uint64(a)
@@ -82,7 +82,7 @@ func (o *Object) around(addrs iter.Seq[Addr]) (low, size uint64, ok bool) {
 }
 
 // extent returns where the section or segment that holds an address begins and ends, as Contents reads it.
-func (o *Object) extent(addr uint64) (start, end uint64) {
+func (o *File) extent(addr uint64) (start, end uint64) {
 	if s := o.holding(Addr(addr)); s != nil {
 		return s.Addr, s.Addr + s.FileSize
 	}
@@ -96,7 +96,7 @@ func (o *Object) extent(addr uint64) (start, end uint64) {
 
 // DebugFrameHash returns the XXH64 of .debug_frame, which is not in memory, or 0 if the object has none that can be
 // read.
-func (o *Object) DebugFrameHash() uint64 {
+func (o *File) DebugFrameHash() uint64 {
 	s, err := o.debugFrame()
 	if err != nil || s == nil {
 		return 0

@@ -4,7 +4,7 @@
 //
 // Data flows one way, a type per stage:
 //
-//	Object -> Section (CIEs and FDEs) -> rows per FDE -> Table
+//	File -> Section (CIEs and FDEs) -> rows per FDE -> Table
 //
 // A Table maps any pc of the object to a row; Table.Step, the reference
 // evaluator, defines what one step does to registers.

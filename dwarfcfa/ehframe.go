@@ -9,7 +9,7 @@ import (
 )
 
 // ehFrame finds .eh_frame by its section header, or through PT_GNU_EH_FRAME. It returns nil if the object has neither.
-func (o *Object) ehFrame() (*Section, error) {
+func (o *File) ehFrame() (*Section, error) {
 	hdr, err := o.ehFrameHdr()
 	for _, sec := range o.file.Sections {
 		if sec.Name != ".eh_frame" || !hasBytes(sec) || sec.Flags&elf.SHF_ALLOC == 0 {
@@ -38,7 +38,7 @@ func (o *Object) ehFrame() (*Section, error) {
 
 // searched makes the section of the first size bytes of data, which are .eh_frame at addr, and of the entries behind
 // them that the table of .eh_frame_hdr names. hdr may be nil.
-func (o *Object) searched(addr Addr, data []byte, size int, hdr *ehFrameHdr) (*Section, error) {
+func (o *File) searched(addr Addr, data []byte, size int, hdr *ehFrameHdr) (*Section, error) {
 	beyond := false
 	for fde := range hdr.fdes() {
 		beyond = beyond || fde >= addr && fde-addr >= Addr(size)
@@ -71,7 +71,7 @@ func (o *Object) searched(addr Addr, data []byte, size int, hdr *ehFrameHdr) (*S
 }
 
 // toSegmentEnd reads the bytes from an address up to the end of the segment that holds it; nil: there is none.
-func (o *Object) toSegmentEnd(addr Addr) ([]byte, error) {
+func (o *File) toSegmentEnd(addr Addr) ([]byte, error) {
 	for _, p := range o.file.Progs {
 		if skip := uint64(addr) - p.Vaddr; p.Type == elf.PT_LOAD && skip < p.Filesz {
 			data, err := o.read(p.Off+skip, p.Filesz-skip)
@@ -115,7 +115,7 @@ type ehFrameHdr struct {
 const pairSize = 8
 
 // ehFrameHdr reads PT_GNU_EH_FRAME. It returns nil if there is none. With an error, only size is known.
-func (o *Object) ehFrameHdr() (*ehFrameHdr, error) {
+func (o *File) ehFrameHdr() (*ehFrameHdr, error) {
 	for _, p := range o.file.Progs {
 		if p.Type == elf.PT_GNU_EH_FRAME && p.Filesz > 0 {
 			h := &ehFrameHdr{size: int64(p.Filesz), addr: Addr(p.Vaddr)}
@@ -129,7 +129,7 @@ func (o *Object) ehFrameHdr() (*ehFrameHdr, error) {
 }
 
 // readHdr reads the pointer to .eh_frame and the table.
-func (o *Object) readHdr(h *ehFrameHdr) error {
+func (o *File) readHdr(h *ehFrameHdr) error {
 	if h.size > maxRead {
 		return cause(ErrUnsupported, "%#x bytes", h.size)
 	}

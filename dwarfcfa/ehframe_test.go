@@ -27,7 +27,7 @@ func TestEqualStarts(t *testing.T) {
 		require.NoError(t, err)
 		for seed := range 25 {
 			b := bytes.Clone(file)
-			o, err := NewObject(linker, bytes.NewReader(b), int64(len(b)))
+			o, err := NewFile(linker, bytes.NewReader(b), int64(len(b)))
 			require.NoError(t, err)
 			hdr, err := o.ehFrameHdr()
 			require.NoError(t, err)
@@ -50,7 +50,7 @@ func TestEqualStarts(t *testing.T) {
 func compareStarts(t *testing.T, system *loader, path string, b []byte) (found int) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(path, b, 0o755))
-	o, err := NewObject(path, bytes.NewReader(b), int64(len(b)))
+	o, err := NewFile(path, bytes.NewReader(b), int64(len(b)))
 	require.NoError(t, err)
 	s, err := o.Section(SourceEHFrame)
 	require.NoError(t, err)

@@ -96,7 +96,7 @@ func (e PointerEncoding) PointerSize() int {
 // Encoded returns a reader of the section of the object's image that holds addr, or if there is none, of the
 // segment. The bytes are as a loader leaves them, and read anew in each call. It is an error if the file has no byte
 // for addr.
-func (o *Object) Encoded(addr Addr) (*Encoded, error) {
+func (o *File) Encoded(addr Addr) (*Encoded, error) {
 	if s := o.holding(addr); s != nil {
 		data, err := o.contents(s)
 		return o.encoded(s.Name, Addr(s.Addr), data, err)
@@ -111,7 +111,7 @@ func (o *Object) Encoded(addr Addr) (*Encoded, error) {
 }
 
 // encoded returns a reader of the file's bytes at addr, unless reading them failed.
-func (o *Object) encoded(name string, addr Addr, data []byte, err error) (*Encoded, error) {
+func (o *File) encoded(name string, addr Addr, data []byte, err error) (*Encoded, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", name, err)
 	}
@@ -124,7 +124,7 @@ func (o *Object) encoded(name string, addr Addr, data []byte, err error) (*Encod
 }
 
 // holding returns the section of the image that holds addr, or nil if there is none.
-func (o *Object) holding(addr Addr) *elf.Section {
+func (o *File) holding(addr Addr) *elf.Section {
 	for _, s := range o.file.Sections {
 		if s.Flags&elf.SHF_ALLOC != 0 && s.Flags&elf.SHF_COMPRESSED == 0 && hasBytes(s) &&
 			uint64(addr) >= s.Addr && uint64(addr)-s.Addr < s.FileSize {

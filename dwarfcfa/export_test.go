@@ -20,7 +20,7 @@ var (
 func SFrameObjects() string { return *sframeObjects }
 
 // RowsOf makes the table of a section of an object.
-func RowsOf(t testing.TB, s *sframe.Section, o *Object) *Table {
+func RowsOf(t testing.TB, s *sframe.Section, o *File) *Table {
 	t.Helper()
 	table, _, err := buildSource(&sframeSource{s: s}, codeImage{segments: o.code}, BuildOptions{Strict: true})
 	if err != nil {

@@ -49,7 +49,7 @@ func TestHugeSections(t *testing.T) {
 	binary.LittleEndian.PutUint64(image[head+32:], huge)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	o, err := NewObject("huge", holes{image, 2 * huge}, 2*huge)
+	o, err := NewFile("huge", holes{image, 2 * huge}, 2*huge)
 	require.NoError(t, err)
 	_, err = o.Section(SourceEHFrame)
 	assert.ErrorIs(t, err, ErrUnsupported)

@@ -48,7 +48,7 @@ func codeSegments(f *elf.File, size func(*elf.Prog) uint64) []segment {
 }
 
 // Code yields the ranges of code that the file has, [start, end), ascending and disjoint.
-func (o *Object) Code() iter.Seq2[Addr, Addr] {
+func (o *File) Code() iter.Seq2[Addr, Addr] {
 	return func(yield func(start, end Addr) bool) {
 		for _, s := range o.code {
 			if !yield(s.start, s.end) {
@@ -60,7 +60,7 @@ func (o *Object) Code() iter.Seq2[Addr, Addr] {
 
 // ReadImage reads the file's bytes for the addresses from addr on into b and
 // returns their number: len(b), or fewer if the segment ends before.
-func (o *Object) ReadImage(addr Addr, b []byte) int {
+func (o *File) ReadImage(addr Addr, b []byte) int {
 	for _, p := range o.file.Progs {
 		if p.Type != elf.PT_LOAD || uint64(addr) < p.Vaddr || uint64(addr)-p.Vaddr >= p.Filesz {
 			continue
@@ -78,7 +78,7 @@ func (o *Object) ReadImage(addr Addr, b []byte) int {
 
 // word reads the word at addr of the object's image, as a loader leaves it at load bias 0. ok is false if that is not
 // known, also where a loader may write: a search through all relocations for each word would take too long.
-func (o *Object) word(addr Addr) (word uint64, ok bool) {
+func (o *File) word(addr Addr) (word uint64, ok bool) {
 	var b [8]byte
 	if o.ReadImage(addr, b[:]) < len(b) {
 		return 0, false
@@ -93,7 +93,7 @@ func (o *Object) word(addr Addr) (word uint64, ok bool) {
 // bases returns the base addresses of encoded pointers of the object's
 // .eh_frame. For DW_EH_PE_datarel this is the global offset table, as in libgcc
 // for pointers in FDEs.
-func (o *Object) bases() Bases {
+func (o *File) bases() Bases {
 	b := Bases{Word: o.word}
 	if s := o.file.Section(".text"); s != nil {
 		b.Text = Addr(s.Addr)

@@ -41,7 +41,7 @@ const maxRecent = 1024
 
 // NewLazyTable is BuildTable for a LazyTable. It fails in the same cases as
 // BuildTable. The object must not be closed while the table is in use.
-func NewLazyTable(o *Object, src Source) (*LazyTable, error) {
+func NewLazyTable(o *File, src Source) (*LazyTable, error) {
 	t, err := newLazyTable(o, src)
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func NewLazyTable(o *Object, src Source) (*LazyTable, error) {
 // NewLazyTableMade is NewLazyTable with rows made from code, like those of Made, for pcs
 // that the file has no row for. made is called once, at the first such pc; it may return
 // nil. It is no error if the file has no rows at all.
-func NewLazyTableMade(o *Object, src Source, made func() *Section) (*LazyTable, error) {
+func NewLazyTableMade(o *File, src Source, made func() *Section) (*LazyTable, error) {
 	t, err := newLazyTable(o, src)
 	if errors.Is(err, ErrNoUnwindInfo) {
 		none := func() *lazySection { return nil }
@@ -107,7 +107,7 @@ func (t *LazyTable) MakeInBackground(wanted func() (bool, time.Duration)) {
 
 // newLazyTable decodes the entries of the section and interprets none. If no row can come of them, it returns
 // the error of BuildTable.
-func newLazyTable(o *Object, src Source) (*LazyTable, error) {
+func newLazyTable(o *File, src Source) (*LazyTable, error) {
 	s, kind, err := o.source(src)
 	if err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ type relocs struct {
 const maxRelocs = 1 << 22
 
 // relocations reads the relocations of the object.
-func (o *Object) relocations() *relocs {
+func (o *File) relocations() *relocs {
 	a := &o.relocs
 	a.once.Do(func() {
 		for r, err := range elffile.Relocs(o.file) {
@@ -73,11 +73,11 @@ func from(list []elffile.Reloc, addr uint64) []elffile.Reloc {
 }
 
 // moved reports whether the object may be loaded at any load bias, and not only at 0.
-func (o *Object) moved() bool { return o.file.Type == elf.ET_DYN }
+func (o *File) moved() bool { return o.file.Type == elf.ET_DYN }
 
 // loaded turns data, the file's bytes at addr, into what a loader makes of them at load bias 0, as far as that is
 // known, and returns what it writes, ascending and disjoint, but for what is then known.
-func (o *Object) loaded(addr Addr, data []byte) ([]rewrite, error) {
+func (o *File) loaded(addr Addr, data []byte) ([]rewrite, error) {
 	all, err := o.rewrites(addr, uint64(len(data)))
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (o *Object) loaded(addr Addr, data []byte) ([]rewrite, error) {
 }
 
 // rewrites returns what a loader writes of the n bytes at addr, ascending and disjoint.
-func (o *Object) rewrites(addr Addr, n uint64) ([]rewrite, error) {
+func (o *File) rewrites(addr Addr, n uint64) ([]rewrite, error) {
 	if !o.mayWrite(addr, n) {
 		return nil, nil
 	}
@@ -124,7 +124,7 @@ func (o *Object) rewrites(addr Addr, n uint64) ([]rewrite, error) {
 
 // mayWrite reports whether a loader may write to n bytes at addr: to read-only segments it does so only if the dynamic
 // section says that it must.
-func (o *Object) mayWrite(addr Addr, n uint64) bool {
+func (o *File) mayWrite(addr Addr, n uint64) bool {
 	const (
 		page    = 0xfff // less one
 		textrel = 4     // DF_TEXTREL
@@ -145,7 +145,7 @@ func (o *Object) mayWrite(addr Addr, n uint64) bool {
 const mostWritten = 16
 
 // rewriteOf returns what a relocation writes of the n bytes at addr; ok is false if that is nothing.
-func (o *Object) rewriteOf(r elffile.Reloc, addr Addr, n uint64) (w rewrite, ok bool) {
+func (o *File) rewriteOf(r elffile.Reloc, addr Addr, n uint64) (w rewrite, ok bool) {
 	size := uint64(mostWritten)
 	switch r.Type {
 	case elf.R_X86_64_NONE:

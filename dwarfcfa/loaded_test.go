@@ -50,7 +50,7 @@ type area struct {
 }
 
 // areas returns the tables of a library for exceptions, as the reader has them.
-func areas(o *Object) (list []area) {
+func areas(o *File) (list []area) {
 	if s, err := o.Section(SourceEHFrame); err == nil {
 		list = append(list, area{s.Addr, s.Data, s.rewrites})
 	}
@@ -211,7 +211,7 @@ func TestLoaded(t *testing.T) {
 		path := filepath.Join(dir, "mutant.so")
 		check := func(file []byte) (loads bool) {
 			require.NoError(t, os.WriteFile(path, file, 0o755))
-			o, err := NewObject("mutant", bytes.NewReader(file), int64(len(file)))
+			o, err := NewFile("mutant", bytes.NewReader(file), int64(len(file)))
 			require.NoError(t, err)
 			list := areas(o)
 			BuildTable(o, BuildOptions{AllowEmpty: true}) // a panic is found, and no more
@@ -227,7 +227,7 @@ func TestLoaded(t *testing.T) {
 			return memory != nil
 		}
 		require.True(t, check(file), shape.name)
-		o, err := NewObject("library", bytes.NewReader(file), int64(len(file)))
+		o, err := NewFile("library", bytes.NewReader(file), int64(len(file)))
 		require.NoError(t, err)
 		list, p := areas(o), relocations(t, file)
 		for seed := range mutants / len(shapes) {
@@ -370,7 +370,7 @@ func TestRelocationsCost(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b, n := withRelocations(t, file, c.tag, c.table), int64(0)
-			o, err := NewObject("library", counted{bytes.NewReader(b), &n}, int64(len(b)))
+			o, err := NewFile("library", counted{bytes.NewReader(b), &n}, int64(len(b)))
 			require.NoError(t, err)
 			_, _, err = BuildTable(o, BuildOptions{})
 			if c.err == "" {

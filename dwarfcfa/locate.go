@@ -17,7 +17,7 @@ const maxRead = 1 << 30
 // Section finds the object's unwind section; .sframe comes rewritten as CIEs and FDEs. With SourceAuto it is .eh_frame
 // where that holds an FDE, else .debug_frame. The error wraps ErrNoUnwindInfo
 // if there is none.
-func (o *Object) Section(src Source) (*Section, error) {
+func (o *File) Section(src Source) (*Section, error) {
 	s, err := o.locate(src)
 	if err != nil {
 		return nil, nameError(o.name, err)
@@ -27,7 +27,7 @@ func (o *Object) Section(src Source) (*Section, error) {
 
 // source is Section for code that makes tables. kind says which section it is. Tables are made from
 // .sframe directly, other users get it as CIEs and FDEs.
-func (o *Object) source(src Source) (s tableSource, kind Source, err error) {
+func (o *File) source(src Source) (s tableSource, kind Source, err error) {
 	// Rows of .sframe need no detour through CIEs and FDEs.
 	if src == SourceSFrame {
 		s, err := o.sframeSource()
@@ -47,7 +47,7 @@ func (o *Object) source(src Source) (s tableSource, kind Source, err error) {
 }
 
 // sframeSource returns .sframe as a source of rows.
-func (o *Object) sframeSource() (tableSource, error) {
+func (o *File) sframeSource() (tableSource, error) {
 	s, err := o.sframe()
 	if err == nil && s == nil {
 		err = fmt.Errorf("%w: no .sframe", ErrNoUnwindInfo)
@@ -61,7 +61,7 @@ func (o *Object) sframeSource() (tableSource, error) {
 // Sections finds all sections that BuildTable reads: with SourceAuto .debug_frame
 // follows .eh_frame if both hold FDEs. If the second cannot be read, the first is
 // returned with the error.
-func (o *Object) Sections(src Source) ([]*Section, error) {
+func (o *File) Sections(src Source) ([]*Section, error) {
 	s, err := o.Section(src)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (o *Object) Sections(src Source) ([]*Section, error) {
 }
 
 // locate returns the section that src names; SourceAuto is the first that has an FDE.
-func (o *Object) locate(src Source) (*Section, error) {
+func (o *File) locate(src Source) (*Section, error) {
 	switch src {
 	case SourceSFrame:
 		s, err := o.sframeCFI()
@@ -118,7 +118,7 @@ func (o *Object) locate(src Source) (*Section, error) {
 
 // debugFrame finds .debug_frame: plain, compressed (SHF_COMPRESSED), or in the
 // older form .zdebug_frame. It returns nil if the object has none.
-func (o *Object) debugFrame() (*Section, error) {
+func (o *File) debugFrame() (*Section, error) {
 	for _, sec := range o.file.Sections {
 		if !hasBytes(sec) {
 			continue
@@ -152,7 +152,7 @@ func hasBytes(sec *elf.Section) bool {
 }
 
 // contents reads a section, and decompresses it if it is compressed.
-func (o *Object) contents(sec *elf.Section) ([]byte, error) {
+func (o *File) contents(sec *elf.Section) ([]byte, error) {
 	data, err := o.readSection(sec)
 	// Errors of debug/elf become this package's, for errors.Is.
 	if err != nil {
@@ -169,7 +169,7 @@ func (o *Object) contents(sec *elf.Section) ([]byte, error) {
 }
 
 // readSection returns the bytes of a section, decompressed.
-func (o *Object) readSection(sec *elf.Section) (data []byte, err error) {
+func (o *File) readSection(sec *elf.Section) (data []byte, err error) {
 	if sec.Flags&elf.SHF_COMPRESSED != 0 {
 		defer func() {
 			if p := recover(); p != nil { // a decompressor of debug/elf
@@ -183,7 +183,7 @@ func (o *Object) readSection(sec *elf.Section) (data []byte, err error) {
 }
 
 // read reads bytes of the file that it has.
-func (o *Object) read(off, size uint64) ([]byte, error) {
+func (o *File) read(off, size uint64) ([]byte, error) {
 	// A header may claim any size.
 	if size > maxRead {
 		return nil, cause(ErrUnsupported, "%#x bytes in one piece", size)

@@ -3,7 +3,7 @@ package dwarfcfa
 // addMade adds rows made from code to the table of the file's own rows: in its gaps,
 // and in place of the rows that opt.Made names. t and rep are nil if the file has no
 // rows.
-func addMade(o *Object, t *Table, rep *Report, opt BuildOptions) (*Table, *Report, error) {
+func addMade(o *File, t *Table, rep *Report, opt BuildOptions) (*Table, *Report, error) {
 	if rep == nil {
 		rep = &Report{}
 	}

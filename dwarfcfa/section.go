@@ -66,7 +66,7 @@ func NewSection(file string, src Source, addr Addr, data []byte, bases Bases) *S
 }
 
 // section makes a section of memory: of the file's bytes at addr, as a loader leaves them.
-func (o *Object) section(src Source, addr Addr, data []byte) (*Section, error) {
+func (o *File) section(src Source, addr Addr, data []byte) (*Section, error) {
 	rewrites, err := o.loaded(addr, data)
 	if err != nil {
 		return nil, err

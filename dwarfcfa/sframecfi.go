@@ -13,7 +13,7 @@ import (
 // There are at most as many rows as bytes in the section and in the code: a row takes 3 bytes, and
 // rows that repeat, as those of a PLT, do so over code. Functions beyond have none, so a hostile
 // section cannot make the result large.
-func (o *Object) sframeCFI() (*Section, error) {
+func (o *File) sframeCFI() (*Section, error) {
 	s, err := o.sframe()
 	if err != nil || s == nil {
 		return nil, err

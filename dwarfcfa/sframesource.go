@@ -248,7 +248,7 @@ func (in *Interp) sframeRule(r sframe.Rule) (RegRule, error) {
 
 // sframe finds .sframe, by its section header or through PT_GNU_SFRAME. It returns nil
 // if the object has none.
-func (o *Object) sframe() (*sframe.Section, error) {
+func (o *File) sframe() (*sframe.Section, error) {
 	const ptGNUSFrame = elf.PT_LOOS + 0x474e554 // from binutils, include/elf/common.h
 	var addr Addr
 	var data []byte

@@ -8,7 +8,7 @@ import "slices"
 
 // supplement adds to t, made from .eh_frame, the rows of .debug_frame for pcs
 // that t does not cover.
-func supplement(o *Object, t *Table, rep *Report, opt BuildOptions) (*Table, *Report, error) {
+func supplement(o *File, t *Table, rep *Report, opt BuildOptions) (*Table, *Report, error) {
 	s, err := o.debugFrame()
 	if err != nil {
 		lost := &DecodeError{File: o.name, Section: ".debug_frame", Err: err}

@@ -88,7 +88,7 @@ func (n NotCompiled) String() string {
 // not cover. A bad FDE is left out and reported, and its range has no row; the
 // rest of the table is not affected. The report is not nil if the section was
 // read.
-func BuildTable(o *Object, opt BuildOptions) (*Table, *Report, error) {
+func BuildTable(o *File, opt BuildOptions) (*Table, *Report, error) {
 	t, rep, err := fileTable(o, opt)
 	if opt.Made.Section == nil || err != nil && (!errors.Is(err, ErrNoUnwindInfo) || opt.Strict && rep != nil) {
 		return t, rep, err
@@ -106,7 +106,7 @@ func BuildTable(o *Object, opt BuildOptions) (*Table, *Report, error) {
 }
 
 // fileTable makes the table of the file's own rows.
-func fileTable(o *Object, opt BuildOptions) (*Table, *Report, error) {
+func fileTable(o *File, opt BuildOptions) (*Table, *Report, error) {
 	s, kind, err := o.source(opt.Source)
 	if opt.AllowEmpty && errors.Is(err, ErrNoUnwindInfo) {
 		return &Table{}, &Report{}, nil
@@ -151,7 +151,7 @@ type codeImage struct {
 }
 
 // codeImage returns the object's code for the passes.
-func (o *Object) codeImage() codeImage { return codeImage{segments: o.code, read: o.ReadImage} }
+func (o *File) codeImage() codeImage { return codeImage{segments: o.code, read: o.ReadImage} }
 
 // segmentOf returns the segment that holds an address.
 func (c codeImage) segmentOf(a Addr) (segment, bool) {

@@ -1,4 +1,4 @@
 package ehelf
 
 // Memory returns all the memory of o.
-func (o *Object) Memory() []byte { return o.mapping.mem }
+func (o *EhElf) Memory() []byte { return o.mapping.mem }

@@ -84,7 +84,7 @@ func bad(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrNotEhElf, fmt.Sprintf(format, args...))
 }
 
-// parse checks image and finds the parts that Object needs.
+// parse checks image and finds the parts that EhElf needs.
 func parse(image []byte) (*layout, error) {
 	phdrs, err := readPhdrs(image)
 	if err != nil {

@@ -212,7 +212,7 @@ func TestOpenFor(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, imageOf(t, elfouttest.Tiny(), src), 0o600))
 	stale := filepath.Join(dir, "stale"+abi.Suffix)
 	require.NoError(t, os.WriteFile(stale, object, 0o600))
-	for name, open := range map[string]func(string, io.ReaderAt) (*ehelf.Object,
+	for name, open := range map[string]func(string, io.ReaderAt) (*ehelf.EhElf,
 		error){"OpenFor": ehelf.OpenFor, "OpenTrusted": ehelf.OpenTrusted} {
 		t.Run(name, func(t *testing.T) {
 			o, err := open(path, bytes.NewReader(object))
@@ -253,7 +253,7 @@ func TestCheckObject(t *testing.T) {
 	src.BuildID, err = abi.BuildID(bytes.NewReader(object))
 	require.NoError(t, err)
 	src.Content = contentOf(t, object)
-	open := func(src elfout.Source) *ehelf.Object {
+	open := func(src elfout.Source) *ehelf.EhElf {
 		o, err := ehelf.FromBytes(imageOf(t, elfouttest.Tiny(), src))
 		if err != nil {
 			require.ErrorIs(t, err, ehelf.ErrUnsupportedHost)

@@ -48,7 +48,7 @@ func (s *Spans) Add(start, end uint64) {
 
 // Set gives the stretch i an eh_elf; bias is the load bias of its object there.
 // The object must not be closed while s is in use.
-func (s *Spans) Set(i int, o *Object, bias uint64) {
+func (s *Spans) Set(i int, o *EhElf, bias uint64) {
 	to := &s.list[i]
 	to.bias, to.walk = bias, o.walk
 	if o.chain != 0 {
@@ -56,7 +56,7 @@ func (s *Spans) Set(i int, o *Object, bias uint64) {
 	}
 }
 
-// Walk is Object.Walk over several objects: it goes on for as long as the frame's
+// Walk is EhElf.Walk over several objects: it goes on for as long as the frame's
 // pc, minus one if it is a return address, lies in a stretch that has an eh_elf.
 // It returns the number of steps and the index of the stretch in which the last
 // pc was looked up, or -1 if it lies in none. If the stretch has no eh_elf, or

@@ -18,10 +18,10 @@ import (
 // place is a stretch of an address space, and the eh_elf there, if any.
 type place struct {
 	start, end, bias uint64
-	object           *ehelf.Object
+	object           *ehelf.EhElf
 }
 
-// walkPlaces does what Spans.Walk does, a call of Object.Walk at a time.
+// walkPlaces does what Spans.Walk does, a call of EhElf.Walk at a time.
 func walkPlaces(places []place, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (steps, last int) {
 	for {
 		pc := regs.Reg[abi.RIP]
@@ -47,7 +47,7 @@ func walkPlaces(places []place, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64)
 }
 
 // manyPlaces lays the test object out n times; every fifth has no eh_elf.
-func manyPlaces(o *ehelf.Object, n int, rng *rand.Rand) ([]place, *ehelf.Spans) {
+func manyPlaces(o *ehelf.EhElf, n int, rng *rand.Rand) ([]place, *ehelf.Spans) {
 	spans := new(ehelf.Spans)
 	var places []place
 	addr := uint64(0x10000)

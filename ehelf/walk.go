@@ -34,7 +34,7 @@ func (m *Memory) ReadWord(addr uint64) (word uint64, ok bool) {
 //
 // mem.Read is called on this goroutine between runs of the code, once for each
 // word that the code asks for, in its order.
-func (o *Object) Walk(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint64) int {
+func (o *EhElf) Walk(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint64) int {
 	if o.walk == 0 {
 		regs.Status = abi.StatusNoInfo
 		return 0
@@ -47,7 +47,7 @@ func (o *Object) Walk(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint64) in
 
 // Step takes one step. If it returns abi.StatusOK, regs holds the caller's
 // frame; otherwise only regs.Status has changed.
-func (o *Object) Step(regs *abi.Regs, mem *Memory, bias uint64) abi.Status {
+func (o *EhElf) Step(regs *abi.Regs, mem *Memory, bias uint64) abi.Status {
 	var pc [1]uint64
 	o.Walk(regs, mem, bias, pc[:])
 	return regs.Status
@@ -65,7 +65,7 @@ const (
 // answer the run stops, Go reads the word, and the chunk starts again from the
 // same registers. The code is deterministic, so it reads the same addresses up
 // to there.
-func (o *Object) walkRead(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint64) int {
+func (o *EhElf) walkRead(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint64) int {
 	var (
 		log   replay
 		buf   [32]answer

@@ -31,11 +31,11 @@ func callWindow(fn uintptr, regs *abi.Regs, lo, size uint64, bytes *byte, log *r
 //go:noescape
 func callStep(fn uintptr, ctx *abi.Context, pc uint64, deref uintptr, result *abi.Context)
 
-func (o *Object) walkWindow(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint64) int {
+func (o *EhElf) walkWindow(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint64) int {
 	return o.walkReplay(regs, mem, bias, pcs, nil)
 }
 
-func (o *Object) walkReplay(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint64, log *replay) int {
+func (o *EhElf) walkReplay(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint64, log *replay) int {
 	n := callWindow(o.walk, regs, mem.Lo, uint64(len(mem.Bytes)), unsafe.SliceData(mem.Bytes), log,
 		bias, unsafe.SliceData(pcs), uint64(len(pcs)))
 	return int(n)
@@ -47,7 +47,7 @@ func (o *Object) walkReplay(regs *abi.Regs, mem *Memory, bias uint64, pcs []uint
 // on the heap or pinned, and Read is a C function that uses at most StackSize
 // minus the code's 512 bytes of stack and does not call into Go. It returns the
 // number of steps. On a closed object it sets abi.StatusNoInfo.
-func (o *Object) WalkRaw(regs *abi.Regs, mem *abi.Memory, bias uint64, pcs *uint64, max uint64) uint64 {
+func (o *EhElf) WalkRaw(regs *abi.Regs, mem *abi.Memory, bias uint64, pcs *uint64, max uint64) uint64 {
 	if o.walk == 0 {
 		regs.Status = abi.StatusNoInfo
 		return 0
@@ -59,7 +59,7 @@ func (o *Object) WalkRaw(regs *abi.Regs, mem *abi.Memory, bias uint64, pcs *uint
 // link-time address, looked up unchanged. deref is a C function with the limits
 // that WalkRaw sets, or 0 to read this process's memory directly; an eh_elf
 // with abi.FlagNoDeref ignores it. A closed object sets abi.ContextError.
-func (o *Object) StepContext(ctx abi.Context, pc uint64, deref uintptr) abi.Context {
+func (o *EhElf) StepContext(ctx abi.Context, pc uint64, deref uintptr) abi.Context {
 	if o.step == 0 {
 		ctx.Flags = abi.ContextError
 		return ctx

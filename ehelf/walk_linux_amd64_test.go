@@ -20,7 +20,7 @@ import (
 	"github.com/ehasm/ehasm/internal/testing/thunk"
 )
 
-func load(t testing.TB) *ehelf.Object {
+func load(t testing.TB) *ehelf.EhElf {
 	t.Helper()
 	o, err := ehelf.FromBytes(image(t))
 	require.NoError(t, err)
@@ -320,7 +320,7 @@ func TestStackMoves(t *testing.T) {
 }
 
 //go:noinline
-func atDepth(t *testing.T, o *ehelf.Object, depth int, lo uint64) byte {
+func atDepth(t *testing.T, o *ehelf.EhElf, depth int, lo uint64) byte {
 	var pad [56]byte
 	if depth > 0 {
 		return atDepth(t, o, depth-1, lo) + pad[depth%len(pad)]

@@ -54,7 +54,7 @@ func TestOwnRows(t *testing.T) {
 		f.Rows[2].Saved = saved
 		f.Rows = slices.Insert(f.Rows, 2, asmgen.FrameRow{Off: f.Rows[2].Off - 1, CFAOffset: -place, Saved: saved})
 	})
-	object, err := dwarfcfa.NewObject("test", bytes.NewReader(popped), int64(len(popped)))
+	object, err := dwarfcfa.NewFile("test", bytes.NewReader(popped), int64(len(popped)))
 	require.NoError(t, err)
 	_, found, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: dwarfcfa.SourceEHFrame, Strict: true})
 	require.NoError(t, err)

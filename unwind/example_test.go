@@ -61,7 +61,7 @@ func Example() {
 
 // exampleCompile makes the eh_elf of an object.
 func exampleCompile(name string, file io.ReaderAt, size int64) ([]byte, error) {
-	object, err := dwarfcfa.NewObject(name, file, size)
+	object, err := dwarfcfa.NewFile(name, file, size)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 // Generated knows the frames of code that a process has made while it ran, and that lies in no file. Its methods must
 // be safe for concurrent use.
 type Generated interface {
-	// Step does for such code what ehelf.Object.Step does for an object's, with abi.StatusNoInfo if nothing is known.
+	// Step does for such code what ehelf.EhElf.Step does for an object's, with abi.StatusNoInfo if nothing is known.
 	// guessed says that the step follows from neither a table nor all ways through the code.
 	Step(regs *abi.Regs, mem *ehelf.Memory) (status abi.Status, guessed bool)
 	// Scan does the same by what is found on the stack: a guess. isCode reports whether an address is executable.

@@ -208,8 +208,8 @@ type Object struct {
 	left  atomic.Bool // see Leave
 	file  objectFile  // set by found
 
-	needed atomic.Bool                  // by a walk
-	code   atomic.Pointer[ehelf.Object] // nil: none, or not yet
+	needed atomic.Bool                 // by a walk
+	code   atomic.Pointer[ehelf.EhElf] // nil: none, or not yet
 
 	mu      sync.RWMutex    // for what is below; walks read it while nothing can change it, see Release
 	ready   bool            // prepared

@@ -13,7 +13,7 @@ import (
 // Stepper takes steps in an object that has no eh_elf yet: slower than an
 // eh_elf, but available at once. Its methods must be safe for concurrent use.
 type Stepper interface {
-	// Step does what the object's eh_elf would do, see ehelf.Object.Step.
+	// Step does what the object's eh_elf would do, see ehelf.EhElf.Step.
 	Step(regs *abi.Regs, mem *ehelf.Memory, bias uint64) abi.Status
 	// Took counts steps, including those without a result. It returns true
 	// once: when all steps together have taken as long as compiling the object
@@ -96,7 +96,7 @@ func (o *Object) prepareFile(name string, file io.ReaderAt, size int64) (image [
 
 // load loads the eh_elf that a function makes from the object's file. The result
 // is nil if the function makes none.
-func (o *Object) load(from func(name string, file io.ReaderAt, size int64) ([]byte, error)) (*ehelf.Object, error) {
+func (o *Object) load(from func(name string, file io.ReaderAt, size int64) ([]byte, error)) (*ehelf.EhElf, error) {
 	if from == nil {
 		return nil, errNoMaker
 	}
@@ -113,7 +113,7 @@ func (o *Object) load(from func(name string, file io.ReaderAt, size int64) ([]by
 }
 
 // keep sets the eh_elf of an object, or nil if there is none, and unloads the one before.
-func (s *Objects) keep(o *Object, code *ehelf.Object) {
+func (s *Objects) keep(o *Object, code *ehelf.EhElf) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed && code != nil { // nothing may be loaded after Close
@@ -150,7 +150,7 @@ func (v *view) walk(regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) (steps, las
 }
 
 // step takes steps in the object for as long as its Stepper has rows, and returns
-// their number; see ehelf.Object.Walk. Once compiling pays, the object is compiled in
+// their number; see ehelf.EhElf.Walk. Once compiling pays, the object is compiled in
 // the background; if that fails, or Options has no Compile, the Stepper goes on. Stepper and eh_elf give the same
 // results.
 func (o *Object) step(regs *abi.Regs, mem *ehelf.Memory, bias uint64, pcs []uint64) int {

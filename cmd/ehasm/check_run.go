@@ -144,7 +144,7 @@ func (k *checker) check(in checkInput) (inspect.Checked, error) {
 	if err != nil {
 		return inspect.Checked{}, err
 	}
-	object := inspect.Object{Path: in.path, R: in.r, Size: in.size}
+	object := inspect.File{Path: in.path, R: in.r, Size: in.size}
 	if k.opt.fix {
 		for _, err := range object.Fix(k.c.out, s) {
 			k.c.fail(in.name, err)

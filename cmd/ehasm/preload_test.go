@@ -75,7 +75,7 @@ func (p *preloading) cached(t *testing.T, object string) string {
 	defer f.Close()
 	info, err := f.Stat()
 	require.NoError(t, err)
-	o, err := dwarfcfa.NewObject(object, f, info.Size())
+	o, err := dwarfcfa.NewFile(object, f, info.Size())
 	require.NoError(t, err)
 	name, err := builder.CacheName(o.BuildID())
 	require.NoError(t, err)

@@ -22,7 +22,7 @@ type Options struct {
 	Unproven bool   // do not prove the code against the tables
 
 	// Also makes what else the cache has of an object; nil: nothing.
-	Also func(context.Context, *dwarfcfa.Object)
+	Also func(context.Context, *dwarfcfa.File)
 
 	Remote *Remote // with Cache: where eh_elfs are taken from that it has; nil: all are made here
 }

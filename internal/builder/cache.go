@@ -126,7 +126,7 @@ func namesOf(in *find.Input) ([]string, error) {
 		return nil, err
 	}
 	defer done()
-	object, err := dwarfcfa.NewObject(in.Names[0].Path, r, size)
+	object, err := dwarfcfa.NewFile(in.Names[0].Path, r, size)
 	if err != nil { // it is not compiled either
 		return nil, nil
 	}
@@ -150,7 +150,7 @@ func cacheName(key []byte, kind string) string {
 
 // NamesOf returns the paths, relative to the cache folder, at which the eh_elf of an object may be; none: it cannot be
 // there.
-func NamesOf(o *dwarfcfa.Object) (names []string) {
+func NamesOf(o *dwarfcfa.File) (names []string) {
 	if name, err := CacheName(o.BuildID()); err == nil {
 		names = append(names, name)
 	}
@@ -162,7 +162,7 @@ func NamesOf(o *dwarfcfa.Object) (names []string) {
 
 // TablesName returns the path, relative to the cache folder, of the tables by which the kernel unwinds an object; "":
 // it cannot be there. Of several objects with the build-id of one, each has its own.
-func TablesName(o *dwarfcfa.Object) string {
+func TablesName(o *dwarfcfa.File) string {
 	names := NamesOf(o)
 	if len(names) == 0 {
 		return ""
@@ -182,7 +182,7 @@ func NewCacheJobs(inputs []*find.Input) []*Job {
 }
 
 // intoCache gives the job its target.
-func (j *Job) intoCache(cache string, o *dwarfcfa.Object) error {
+func (j *Job) intoCache(cache string, o *dwarfcfa.File) error {
 	names := NamesOf(o)
 	if len(names) == 0 {
 		return ErrNoKey
@@ -196,7 +196,7 @@ func (j *Job) intoCache(cache string, o *dwarfcfa.Object) error {
 }
 
 // ofOther reports whether a file is the eh_elf of another object with the build-id of o, which may be in use, too.
-func ofOther(path string, o *dwarfcfa.Object) bool {
+func ofOther(path string, o *dwarfcfa.File) bool {
 	f, err := input.OpenTrusted(path)
 	if err != nil {
 		return false

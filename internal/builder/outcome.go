@@ -49,7 +49,7 @@ func compileJob(ctx context.Context, j *Job, opt *Options, gate *publisher, p Pr
 		return o.fail(err)
 	}
 	defer done()
-	object, err := dwarfcfa.NewObject(j.Name, r, size)
+	object, err := dwarfcfa.NewFile(j.Name, r, size)
 	if err != nil {
 		return o.refused(err, opt.Strict)
 	}

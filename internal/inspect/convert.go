@@ -66,7 +66,7 @@ func Convert(path string, opt ConvertOptions) (b []byte, r *Converted, err error
 		return nil, nil, err
 	}
 	defer done()
-	object, err := dwarfcfa.NewObject(path, file, size)
+	object, err := dwarfcfa.NewFile(path, file, size)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -90,7 +90,7 @@ func Convert(path string, opt ConvertOptions) (b []byte, r *Converted, err error
 const ptGNUSFrame elf.ProgType = 0x6474e554
 
 // attachSFrame returns a copy of a file with .sframe. It reads the section back and compares it with the file's table.
-func attachSFrame(file io.Reader, object *dwarfcfa.Object, table *dwarfcfa.Table, opt ConvertOptions,
+func attachSFrame(file io.Reader, object *dwarfcfa.File, table *dwarfcfa.Table, opt ConvertOptions,
 	r *Converted) ([]byte, *Converted, error) {
 	old, err := io.ReadAll(file)
 	if err != nil {
@@ -128,7 +128,7 @@ func (r *Converted) take(rep convert.Report) {
 }
 
 // sframeSection returns the contents of a .sframe section, and notes in r what it cannot express.
-func sframeSection(object *dwarfcfa.Object, table *dwarfcfa.Table, opt ConvertOptions, r *Converted) ([]byte, error) {
+func sframeSection(object *dwarfcfa.File, table *dwarfcfa.Table, opt ConvertOptions, r *Converted) ([]byte, error) {
 	// SFrame groups rows by function; the FDEs' first addresses say where one begins.
 	starts, err := object.FunctionStarts(opt.Source)
 	if err != nil && !errors.Is(err, dwarfcfa.ErrNoUnwindInfo) { // .sframe has none

@@ -56,7 +56,7 @@ func (d *Dump) Write(path string, w io.Writer) error {
 		}
 		r, size = bytes.NewReader(image), int64(len(image))
 	}
-	object, err := dwarfcfa.NewObject(path, r, size)
+	object, err := dwarfcfa.NewFile(path, r, size)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (d *Dump) Write(path string, w io.Writer) error {
 }
 
 // sites shows the table of sites as decoded from its encoding.
-func (d *Dump) sites(object *dwarfcfa.Object, w io.Writer) error {
+func (d *Dump) sites(object *dwarfcfa.File, w io.Writer) error {
 	decoded, leftOut, err := decodedSites(object, d.Code.Source)
 	if decoded == nil {
 		return err
@@ -120,7 +120,7 @@ func (d *Dump) sites(object *dwarfcfa.Object, w io.Writer) error {
 
 // decodedSites returns an object's table for exceptions as decoded from its encoding, and what it leaves out; nil
 // if the object has no tables.
-func decodedSites(object *dwarfcfa.Object, source dwarfcfa.Source) (table *sites.Table, leftOut []error, err error) {
+func decodedSites(object *dwarfcfa.File, source dwarfcfa.Source) (table *sites.Table, leftOut []error, err error) {
 	sections, err := object.Sections(source)
 	if len(sections) == 0 {
 		return nil, nil, err
@@ -142,7 +142,7 @@ func decodedSites(object *dwarfcfa.Object, source dwarfcfa.Source) (table *sites
 
 // sections shows the stages before the table. If one of two sections cannot be
 // read, it shows the other.
-func (d *Dump) sections(object *dwarfcfa.Object, w io.Writer) error {
+func (d *Dump) sections(object *dwarfcfa.File, w io.Writer) error {
 	sections, unread := object.Sections(d.Code.Source)
 	// With --pc, a section without an entry for the address is left out.
 	if d.PC != nil {

@@ -22,12 +22,12 @@ type Line struct {
 
 // openLines reads an object's debug information. For a damaged file it returns the error of
 // the other stages, unless the file is a relocatable object, which these refuse.
-func openLines(path string, r io.ReaderAt, size int64) (*srcline.Object, error) {
+func openLines(path string, r io.ReaderAt, size int64) (*srcline.Info, error) {
 	o, err := srcline.Open(r, srcline.Options{Path: path, DebugDirs: unwind.DefaultDebugDirs()})
 	if err == nil || errors.Is(err, srcline.ErrNone) {
 		return o, err
 	}
-	if _, bad := dwarfcfa.NewObject(path, r, size); bad != nil && !errors.Is(bad, dwarfcfa.ErrNotLoadable) {
+	if _, bad := dwarfcfa.NewFile(path, r, size); bad != nil && !errors.Is(bad, dwarfcfa.ErrNotLoadable) {
 		return nil, bad
 	}
 	return nil, err

@@ -76,7 +76,7 @@ func (p *Proof) prove(ctx context.Context) error {
 		return fmt.Errorf("its object %s: %w (--object names it)", p.Object, output.BareError(err))
 	}
 	defer done()
-	object, err := dwarfcfa.NewObject(p.Object, r, size)
+	object, err := dwarfcfa.NewFile(p.Object, r, size)
 	if err != nil {
 		return err
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/ehasm/ehasm/internal/files/input"
 )
 
-// Object is an ELF file with its debug information, which tells names and lines.
-type Object struct {
+// File is an ELF file with its debug information, which tells names and lines.
+type File struct {
 	Path string // of the file, or of the archive that holds it
 	R    io.ReaderAt
 	Size int64
@@ -31,7 +31,7 @@ type Object struct {
 func debugDirs() []string { return []string{"/usr/lib/debug"} }
 
 // Name names, from the debug file, the findings that the file's own symbols do not name.
-func (o Object) Name(fs []check.Finding) {
+func (o File) Name(fs []check.Finding) {
 	if relocatable.IsRelocatable(o.R) { // its symbols have no addresses
 		return
 	}
@@ -53,7 +53,7 @@ func (o Object) Name(fs []check.Finding) {
 }
 
 // lines opens the object's debug information.
-func (o Object) lines() (*srcline.Object, error) {
+func (o File) lines() (*srcline.Info, error) {
 	file := o.R
 	if relocatable.IsRelocatable(file) {
 		image, err := relocatable.LinkWithLines(file, o.Size)
@@ -67,7 +67,7 @@ func (o Object) lines() (*srcline.Object, error) {
 
 // sourceLine returns the file and the line of an instruction; 0 if they are not known. A file below the working
 // directory is relative to it. md5 is the file's as the compiler read it, "" if it does not say.
-func sourceLine(o *srcline.Object, pc uint64) (file string, line int, md5 string) {
+func sourceLine(o *srcline.Info, pc uint64) (file string, line int, md5 string) {
 	frames := o.Lookup(pc, srcline.Want{Lines: true})
 	if len(frames) == 0 || frames[0].Line <= 0 {
 		return "", 0, ""
@@ -81,7 +81,7 @@ func sourceLine(o *srcline.Object, pc uint64) (file string, line int, md5 string
 }
 
 // Locate adds the lines of the source that debug information tells.
-func (o Object) Locate(fs []check.Finding) {
+func (o File) Locate(fs []check.Finding) {
 	if len(fs) == 0 {
 		return
 	}
@@ -99,7 +99,7 @@ func (o Object) Locate(fs []check.Finding) {
 
 // Fix writes a unified diff of the sources of assembly in which directives are wrong. s is the object as check opened
 // it. It returns an error for each function that it cannot mend with certainty.
-func (o Object) Fix(w io.Writer, s *check.Subject) (problems []error) {
+func (o File) Fix(w io.Writer, s *check.Subject) (problems []error) {
 	lines, err := o.lines()
 	if err != nil {
 		return []error{fmt.Errorf("lines of the source are needed (as -g): %w", err)}

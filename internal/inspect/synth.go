@@ -42,7 +42,7 @@ func MakeRows(path string, opt synth.Options) (*Made, error) {
 		m.relocatable = true
 	}
 	// The image or the file: both are read as a linked object.
-	object, err := dwarfcfa.NewObject(path, from, size)
+	object, err := dwarfcfa.NewFile(path, from, size)
 	if err != nil {
 		return nil, err
 	}

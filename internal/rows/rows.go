@@ -44,13 +44,13 @@ type Options struct {
 	// Wait returns how long a step may wait for rows that are made in the background; nil: not at all.
 	Wait func() time.Duration
 	// Worth is called, once, when an object has taken as many steps as an eh_elf is worth. May be nil.
-	Worth func(object *dwarfcfa.Object, file io.ReaderAt)
+	Worth func(object *dwarfcfa.File, file io.ReaderAt)
 }
 
 // New returns a Maker.
 func New(opt Options) *Maker {
 	if opt.Worth == nil {
-		opt.Worth = func(*dwarfcfa.Object, io.ReaderAt) {}
+		opt.Worth = func(*dwarfcfa.File, io.ReaderAt) {}
 	}
 	return &Maker{opt: opt, begun: time.Now(), limits: jit.NewLimits(0)}
 }
@@ -63,7 +63,7 @@ func (d *Maker) End() { d.ended.Store(true) }
 
 // Prepare is unwind.Options.Prepare.
 func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwind.Stepper, error) {
-	object, err := dwarfcfa.NewObject(name, file, size)
+	object, err := dwarfcfa.NewFile(name, file, size)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -173,7 +173,7 @@ func (d *Maker) spend(since time.Time) {
 
 // madeSection makes rows for the code of an object that has none; nil if none can be
 // made, which leaves the object's own.
-func madeSection(object *dwarfcfa.Object) *dwarfcfa.Section {
+func madeSection(object *dwarfcfa.File) *dwarfcfa.Section {
 	made, err := synth.Of(object, synth.Options{Mode: synth.Missing})
 	if err != nil {
 		return nil

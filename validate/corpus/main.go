@@ -177,7 +177,7 @@ func (s *sweep) file(in *find.Input) {
 		return
 	}
 	defer closer()
-	object, err := dwarfcfa.NewObject(name, r, size)
+	object, err := dwarfcfa.NewFile(name, r, size)
 	if err == nil {
 		var table *dwarfcfa.Table
 		var report *dwarfcfa.Report
@@ -201,7 +201,7 @@ func (s *sweep) file(in *find.Input) {
 }
 
 // compile compiles and proves one table with both layouts.
-func (s *sweep) compile(name string, object *dwarfcfa.Object, table *dwarfcfa.Table, report *dwarfcfa.Report) {
+func (s *sweep) compile(name string, object *dwarfcfa.File, table *dwarfcfa.Table, report *dwarfcfa.Report) {
 	for _, e := range report.LostFDEs {
 		s.wrong("%v", e)
 	}

@@ -72,7 +72,7 @@ func needLibunwind(t testing.TB) {
 // compile makes the eh_elf of an object.
 func compile(t testing.TB, name string, r io.ReaderAt, size int64, opt asmgen.Options) []byte {
 	t.Helper()
-	object, err := dwarfcfa.NewObject(name, r, size)
+	object, err := dwarfcfa.NewFile(name, r, size)
 	require.NoError(t, err)
 	table, report, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Strict: true})
 	require.NoError(t, err)

@@ -33,7 +33,7 @@ type mapped struct {
 	name      string
 	low, high uint64 // run-time addresses
 	bias      uint64
-	ehElf     *ehelf.Object
+	ehElf     *ehelf.EhElf
 }
 
 // start runs a program up to its first instruction.

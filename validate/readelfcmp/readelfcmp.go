@@ -76,7 +76,7 @@ func lookReadelf() (string, error) {
 
 // comparison compares the output of one run of readelf with package dwarfcfa's.
 type comparison struct {
-	o    *dwarfcfa.Object
+	o    *dwarfcfa.File
 	res  *Result
 	flag string                                                   // of readelf
 	dump func(io.Writer, *dwarfcfa.Section, *dwarfcfa.Addr) error // package dwarfcfa's output in the same form

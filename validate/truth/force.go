@@ -124,7 +124,7 @@ func newForced(path string, seed uint64) (*forced, *space, error) {
 }
 
 // look notes the entries, where a row is as after a call, and the landing pads.
-func (f *forced) look(o *dwarfcfa.Object, made *synth.Result) {
+func (f *forced) look(o *dwarfcfa.File, made *synth.Result) {
 	for i := range made.Functions {
 		if g := &made.Functions[i]; g.Ranges[0].Row == synth.Entry {
 			f.entries = append(f.entries, uint64(g.Start()))

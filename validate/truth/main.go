@@ -73,7 +73,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	opt.source = fileTables()
 	if *made {
-		opt.source = madeTables(func(*dwarfcfa.Object, *synth.Result) {})
+		opt.source = madeTables(func(*dwarfcfa.File, *synth.Result) {})
 	}
 	if *out != "" {
 		f, err := os.Create(*out)

@@ -24,19 +24,19 @@ type answerer interface {
 // source makes the tables that are compared, in the order of its names.
 type source struct {
 	names []string
-	make  func(o *dwarfcfa.Object) []answerer // an entry may be nil: no table
+	make  func(o *dwarfcfa.File) []answerer // an entry may be nil: no table
 }
 
 // fileTables has the tables of the files themselves.
 func fileTables() source {
 	return source{
 		names: []string{"table"},
-		make:  func(o *dwarfcfa.Object) []answerer { return []answerer{fileTable(o)} },
+		make:  func(o *dwarfcfa.File) []answerer { return []answerer{fileTable(o)} },
 	}
 }
 
 // fileTable returns a file's own table, nil if it has none.
-func fileTable(o *dwarfcfa.Object) answerer {
+func fileTable(o *dwarfcfa.File) answerer {
 	t, err := dwarfcfa.NewLazyTable(o, dwarfcfa.SourceAuto)
 	if err != nil {
 		return nil
@@ -45,10 +45,10 @@ func fileTable(o *dwarfcfa.Object) answerer {
 }
 
 // madeTables adds the rows made from the code alone, which it passes to look.
-func madeTables(look func(o *dwarfcfa.Object, r *synth.Result)) source {
+func madeTables(look func(o *dwarfcfa.File, r *synth.Result)) source {
 	return source{
 		names: []string{"table", "made"},
-		make: func(o *dwarfcfa.Object) []answerer {
+		make: func(o *dwarfcfa.File) []answerer {
 			tables := []answerer{fileTable(o), nil}
 			result, err := synth.Of(o, synth.Options{Mode: synth.All})
 			if err != nil {
@@ -189,13 +189,13 @@ func (s *space) open(path string, low, high uint64) *object {
 	if !o.chosen {
 		return o
 	}
-	var file *dwarfcfa.Object
+	var file *dwarfcfa.File
 	var err error
 	if path == "[vdso]" {
 		image := make([]byte, high-low)
 		m := memory{pid: s.pid}
 		image = image[:m.read(low, image)]
-		file, err = dwarfcfa.NewObject(path, bytes.NewReader(image), int64(len(image)))
+		file, err = dwarfcfa.NewFile(path, bytes.NewReader(image), int64(len(image)))
 	} else { // the file is not on disk
 		file, err = dwarfcfa.Open(path)
 		o.names = functionNames(path)

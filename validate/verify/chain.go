@@ -19,7 +19,7 @@ type chains struct {
 }
 
 // newChains lays the object out twice.
-func newChains(obj *ehelf.Object, t *dwarfcfa.Table, r *rng) *chains {
+func newChains(obj *ehelf.EhElf, t *dwarfcfa.Table, r *rng) *chains {
 	c := &chains{low: uint64(t.Low()), size: uint64(t.High() - t.Low()), pcs: make([]uint64, maxWalk)}
 	addr := 1<<32 + r.below(1<<40)
 	for i := range c.bias {

@@ -24,7 +24,7 @@ func FuzzELF(f *testing.F) {
 	f.Add(seed)
 	f.Add(seed[:len(seed)/2])
 	f.Fuzz(func(t *testing.T, data []byte) {
-		object, err := dwarfcfa.NewObject("fuzz", bytes.NewReader(data), int64(len(data)))
+		object, err := dwarfcfa.NewFile("fuzz", bytes.NewReader(data), int64(len(data)))
 		if err != nil {
 			return
 		}
@@ -58,7 +58,7 @@ func TestSelf(t *testing.T) {
 		Ranges: []dwarfcfa.Range{{Start: 0x1000, End: 0x1100}},
 	}
 	image := compile(t, table, variant{})
-	object, err := dwarfcfa.NewObject("self", bytes.NewReader(image), int64(len(image)))
+	object, err := dwarfcfa.NewFile("self", bytes.NewReader(image), int64(len(image)))
 	require.NoError(t, err)
 	own, report, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Strict: true})
 	require.NoError(t, err)

@@ -60,7 +60,7 @@ func seed(image []byte) uint64 {
 
 // checker compares one object.
 type checker struct {
-	obj     *ehelf.Object
+	obj     *ehelf.EhElf
 	table   *dwarfcfa.Table
 	rng     rng
 	noDeref bool    // _eh_elf has no callback
@@ -83,7 +83,7 @@ const (
 )
 
 // newChecker returns a checker with memory for the table's largest frame. Close it.
-func newChecker(obj *ehelf.Object, t *dwarfcfa.Table, seed uint64) (*checker, error) {
+func newChecker(obj *ehelf.EhElf, t *dwarfcfa.Table, seed uint64) (*checker, error) {
 	c := &checker{
 		obj: obj, table: t,
 		rng:     rng{seed},

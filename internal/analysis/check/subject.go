@@ -28,7 +28,7 @@ func OpenSource(name string, r io.ReaderAt, size int64, source dwarfcfa.Source) 
 		}
 		r, size = bytes.NewReader(linked), int64(len(linked))
 	}
-	object, err := dwarfcfa.NewObject(name, r, size)
+	object, err := dwarfcfa.NewFile(name, r, size)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ const maxDescribed = 1 << 26
 const manyEntries = 5
 
 // Describe reads the code of a linked object and the FDEs of sections of it.
-func Describe(o *dwarfcfa.Object, sections []*dwarfcfa.Section) (*Described, error) {
+func Describe(o *dwarfcfa.File, sections []*dwarfcfa.Section) (*Described, error) {
 	img, err := NewImage(o.File())
 	if err != nil {
 		return nil, err

@@ -37,12 +37,12 @@ const (
 // Reader reads the areas of one object. It caches the section that it read
 // last, and is not safe for concurrent use.
 type Reader struct {
-	object *dwarfcfa.Object
+	object *dwarfcfa.File
 	bytes  *dwarfcfa.Encoded // of one section
 }
 
 // NewReader makes a reader for o, which must stay open.
-func NewReader(o *dwarfcfa.Object) *Reader {
+func NewReader(o *dwarfcfa.File) *Reader {
 	return &Reader{object: o}
 }
 

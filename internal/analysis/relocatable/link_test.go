@@ -72,7 +72,7 @@ func TestRows(t *testing.T) {
 			image := linked(t, path)
 			f, err := elf.NewFile(bytes.NewReader(image))
 			require.NoError(t, err)
-			o, err := dwarfcfa.NewObject("a.o", bytes.NewReader(image), int64(len(image)))
+			o, err := dwarfcfa.NewFile("a.o", bytes.NewReader(image), int64(len(image)))
 			require.NoError(t, err)
 			s, err := o.Section(dwarfcfa.SourceEHFrame)
 			require.NoError(t, err)

@@ -101,7 +101,7 @@ const (
 
 // Build makes the table of an object. sections are those that its rows come
 // from; exceptions use only .eh_frame.
-func Build(o *dwarfcfa.Object, sections []*dwarfcfa.Section) (*Table, *Report, error) {
+func Build(o *dwarfcfa.File, sections []*dwarfcfa.Section) (*Table, *Report, error) {
 	b := builder{o: o, r: lsda.NewReader(o), index: make(map[Personality]int), rep: &Report{}, t: &Table{}}
 	all, lost := functions(sections)
 	for _, x := range all {
@@ -178,7 +178,7 @@ func extents(s *dwarfcfa.Section) (all []extent, lost bool) {
 
 // builder makes the table of one object.
 type builder struct {
-	o     *dwarfcfa.Object
+	o     *dwarfcfa.File
 	r     *lsda.Reader
 	t     *Table
 	rep   *Report

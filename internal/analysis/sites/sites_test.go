@@ -123,7 +123,7 @@ func requireSound(t *testing.T, table *sites.Table) {
 // built compiles a program, damages its exception table by change, and returns the table of sites.
 func built(t *testing.T, file []byte) *sites.Table {
 	t.Helper()
-	o, err := dwarfcfa.NewObject("p", bytes.NewReader(file), int64(len(file)))
+	o, err := dwarfcfa.NewFile("p", bytes.NewReader(file), int64(len(file)))
 	require.NoError(t, err)
 	sections, err := o.Sections(dwarfcfa.SourceAuto)
 	require.NoError(t, err)
@@ -213,7 +213,7 @@ func TestBuild(t *testing.T) {
 // sound table, whose pads lie inside the function.
 func TestHostile(t *testing.T) {
 	file := compiled(t, "-O2")
-	o, err := dwarfcfa.NewObject("p", bytes.NewReader(file), int64(len(file)))
+	o, err := dwarfcfa.NewFile("p", bytes.NewReader(file), int64(len(file)))
 	require.NoError(t, err)
 	table := built(t, file)
 	require.NotEmpty(t, table.Functions)
@@ -284,7 +284,7 @@ func TestManySections(t *testing.T) {
 	file, err := os.ReadFile(filepath.Join(dir, "many.so"))
 	require.NoError(t, err)
 	r := &counted{r: bytes.NewReader(file)}
-	o, err := dwarfcfa.NewObject("many.so", r, int64(len(file)))
+	o, err := dwarfcfa.NewFile("many.so", r, int64(len(file)))
 	require.NoError(t, err)
 	sections, err := o.Sections(dwarfcfa.SourceEHFrame)
 	require.NoError(t, err)

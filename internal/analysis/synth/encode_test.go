@@ -233,7 +233,7 @@ func TestDirectives(t *testing.T) {
 	require.NoError(t, err)
 	image, err := relocatable.Link(bytes.NewReader(file), int64(len(file)))
 	require.NoError(t, err)
-	o, err := dwarfcfa.NewObject("a.o", bytes.NewReader(image), int64(len(image)))
+	o, err := dwarfcfa.NewFile("a.o", bytes.NewReader(image), int64(len(image)))
 	require.NoError(t, err)
 	s, err := o.Section(dwarfcfa.SourceEHFrame)
 	require.NoError(t, err)
@@ -309,7 +309,7 @@ func TestDebugFile(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, want, got)
 
-	o, err := dwarfcfa.NewObject(path, bytes.NewReader(image), int64(len(image)))
+	o, err := dwarfcfa.NewFile(path, bytes.NewReader(image), int64(len(image)))
 	require.NoError(t, err)
 	s, err := o.Section(dwarfcfa.SourceDebugFrame)
 	require.NoError(t, err)

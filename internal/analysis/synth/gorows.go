@@ -23,7 +23,7 @@ type goProgram struct {
 }
 
 // readGo reads the table for the functions that no FDE describes; nil: there is none.
-func readGo(o *dwarfcfa.Object, img *codeflow.Image, described []codeflow.Function) *goProgram {
+func readGo(o *dwarfcfa.File, img *codeflow.Image, described []codeflow.Function) *goProgram {
 	f, err := elffile.Open(o.File())
 	if err != nil {
 		return nil
@@ -84,13 +84,13 @@ func goFunction(t *gotable.Table, f *gotable.Function, code []byte) (list []Func
 
 // GoRows makes rows of a Go program's own table where they are asked for.
 type GoRows struct {
-	object *dwarfcfa.Object
+	object *dwarfcfa.File
 	table  *gotable.Table
 	loads  []*elf.Prog
 }
 
 // OpenGoRows returns nil for other programs. The object must stay open.
-func OpenGoRows(o *dwarfcfa.Object) *GoRows {
+func OpenGoRows(o *dwarfcfa.File) *GoRows {
 	f, err := elffile.Open(gotable.Paged(o.File()))
 	if err != nil {
 		return nil

@@ -19,7 +19,7 @@ import (
 )
 
 // buildGo builds the program of dwarfcfa/testdata/cgo, and strips a copy.
-func buildGo(t *testing.T, flags ...string) (full, stripped *dwarfcfa.Object) {
+func buildGo(t *testing.T, flags ...string) (full, stripped *dwarfcfa.File) {
 	t.Helper()
 	testtool.Need(t, "gcc", "strip")
 	dir := t.TempDir()
@@ -30,7 +30,7 @@ func buildGo(t *testing.T, flags ...string) (full, stripped *dwarfcfa.Object) {
 	require.NoError(t, err, "%s", out)
 	out, err = exec.Command("strip", "-o", paths[1], paths[0]).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	for i, o := range []**dwarfcfa.Object{&full, &stripped} {
+	for i, o := range []**dwarfcfa.File{&full, &stripped} {
 		*o, err = dwarfcfa.Open(paths[i])
 		require.NoError(t, err)
 		t.Cleanup(func() { (*o).Close() })

@@ -17,7 +17,7 @@ import (
 )
 
 // assembled links assembly into a shared object.
-func assembled(t *testing.T, source string, flags ...string) *dwarfcfa.Object {
+func assembled(t *testing.T, source string, flags ...string) *dwarfcfa.File {
 	t.Helper()
 	dir := t.TempDir()
 	src, out := filepath.Join(dir, "a.s"), filepath.Join(dir, "a.so")
@@ -189,7 +189,7 @@ good:	.cfi_startproc
 	require.Error(t, err)
 }
 
-func mustMake(t *testing.T, o *dwarfcfa.Object) *Result {
+func mustMake(t *testing.T, o *dwarfcfa.File) *Result {
 	r, err := Of(o, Options{Mode: All})
 	require.NoError(t, err)
 	return r

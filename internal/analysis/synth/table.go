@@ -36,7 +36,7 @@ func ParseMode(name string) (Mode, error) {
 
 // Of makes the rows of an object, which need not have unwind tables. With Off it
 // makes none.
-func Of(o *dwarfcfa.Object, opt Options) (*Result, error) {
+func Of(o *dwarfcfa.File, opt Options) (*Result, error) {
 	if opt.Mode == Off {
 		return &Result{}, nil
 	}
@@ -57,7 +57,7 @@ func Of(o *dwarfcfa.Object, opt Options) (*Result, error) {
 
 // makeRest is Make, but where only rows that are missing are wanted, Go's table gives those of a Go program's
 // functions.
-func makeRest(o *dwarfcfa.Object, img *codeflow.Image, described []codeflow.Function, opt Options) *Result {
+func makeRest(o *dwarfcfa.File, img *codeflow.Image, described []codeflow.Function, opt Options) *Result {
 	var program *goProgram
 	if opt.Mode == Missing {
 		program = readGo(o, img, described)

@@ -16,7 +16,7 @@ type Line struct {
 
 // Lines iterates over the lines of all units, unit by unit, each ascending. Units that
 // cannot be read are left out; Err returns the first error.
-func (o *Object) Lines() iter.Seq[Line] {
+func (o *Info) Lines() iter.Seq[Line] {
 	return func(yield func(Line) bool) {
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 		o.note(try(func() error {
@@ -53,7 +53,7 @@ type Function struct {
 }
 
 // Functions iterates over the functions of all units that have their own code.
-func (o *Object) Functions() iter.Seq[Function] {
+func (o *Info) Functions() iter.Seq[Function] {
 	return func(yield func(Function) bool) {
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 		o.note(try(func() error {

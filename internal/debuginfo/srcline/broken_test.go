@@ -41,7 +41,7 @@ func FuzzSections(f *testing.F) {
 			strOffsets: strOffsets,
 			addr:       addr, ranges: ranges, rnglists: rnglists, line: line, aranges: aranges}}
 		s.alt = s
-		askAll(&Object{sec: s, limit: 1 << 20})
+		askAll(&Info{sec: s, limit: 1 << 20})
 	})
 }
 
@@ -49,7 +49,7 @@ func FuzzSections(f *testing.F) {
 var everything = Want{Inline: true, Lines: true, Parameters: true}
 
 // askAll reads the index and asks for something in every part of it.
-func askAll(o *Object) {
+func askAll(o *Info) {
 	o.dir = "/nonexistent"
 	if q := newQuick(o.sec, nil); q != nil {
 		for _, a := range q.list {
@@ -89,7 +89,7 @@ func TestBroken(t *testing.T) {
 			} else {
 				b[rnd.IntN(len(b))] = byte(rnd.Uint32())
 			}
-			o := &Object{sec: s, limit: defaultLimit}
+			o := &Info{sec: s, limit: defaultLimit}
 			askAll(o)
 			if o.Err() != nil {
 				failed++

@@ -96,7 +96,7 @@ func TestGDB(t *testing.T) {
 }
 
 // randomCode returns addresses of code that has lines.
-func randomCode(o *Object, n int) (addrs []uint64) {
+func randomCode(o *Info, n int) (addrs []uint64) {
 	var list []Line
 	total := uint64(0)
 	for l := range o.Lines() {

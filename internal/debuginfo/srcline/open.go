@@ -36,9 +36,9 @@ type Options struct {
 
 // Open reads the index of an object. The file must stay open until Close. The
 // error wraps ErrNone if there is no debug information; any other error means
-// that it cannot be used at all. For partial failures see Object.Err.
-func Open(file io.ReaderAt, opt Options) (*Object, error) {
-	o := &Object{limit: opt.Limit}
+// that it cannot be used at all. For partial failures see Info.Err.
+func Open(file io.ReaderAt, opt Options) (*Info, error) {
+	o := &Info{limit: opt.Limit}
 	if o.limit == 0 {
 		o.limit = defaultLimit
 	}
@@ -52,7 +52,7 @@ func Open(file io.ReaderAt, opt Options) (*Object, error) {
 
 // open finds the sections: in the file, or in a separate debug file, and the supplementary file of
 // either. A missing supplementary file is only noted, as it costs names alone.
-func (o *Object) open(file io.ReaderAt, opt *Options) error {
+func (o *Info) open(file io.ReaderAt, opt *Options) error {
 	f, err := elffile.Open(file)
 	if err != nil {
 		return fmt.Errorf("headers of the file: %w", err)
@@ -138,7 +138,7 @@ func nameAndRest(s *elf.Section) (string, []byte) {
 
 // tryDebugFile takes the file if it belongs to the object that main reads: its build-id
 // is the same, or where one of them has none, its checksum is the link's.
-func (o *Object) tryDebugFile(main io.ReaderAt, c candidate) (*elf.File, error) {
+func (o *Info) tryDebugFile(main io.ReaderAt, c candidate) (*elf.File, error) {
 	file, f, err := openELF(c.path)
 	if err != nil {
 		return nil, err
@@ -206,7 +206,7 @@ func supplement(f *elf.File) (name string, checksum []byte) {
 // openAlt opens the supplementary file that f, at path, names: .gnu_debugaltlink has a
 // name and a build-id, .debug_sup (DWARF 5, 7.3.6) a version, a flag, and the
 // same with the length of the build-id.
-func (o *Object) openAlt(f *elf.File, path string, opt *Options) error {
+func (o *Info) openAlt(f *elf.File, path string, opt *Options) error {
 	name, id := nameAndRest(f.Section(".gnu_debugaltlink"))
 	if name == "" {
 		name, id = supplement(f)

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// This file is the package's interface: an Object, its Lookup, and the tables of units, which are
+// This file is the package's interface: Info, its Lookup, and the tables of units, which are
 // parsed on demand and dropped when they take too much memory.
 
 // Want says what Lookup should find.
@@ -32,9 +32,9 @@ type Frame struct {
 	Parameters string
 }
 
-// Object is the debug information of an object. Its methods are safe for
+// Info is the debug information of an object. Its methods are safe for
 // concurrent use, except Close, which must come last.
-type Object struct {
+type Info struct {
 	sec   *sections
 	quick *quick                   // nil: the index answers all addresses
 	dir   string                   // for .dwo files
@@ -57,7 +57,7 @@ const defaultLimit = 128 << 20
 
 // Err returns the first error in reading the debug information; the parts that
 // could be read are used.
-func (o *Object) Err() error {
+func (o *Info) Err() error {
 	if p := o.err.Load(); p != nil {
 		return *p
 	}
@@ -65,7 +65,7 @@ func (o *Object) Err() error {
 }
 
 // note keeps the first error.
-func (o *Object) note(err error) {
+func (o *Info) note(err error) {
 	if err != nil {
 		o.err.CompareAndSwap(nil, &err)
 	}
@@ -74,7 +74,7 @@ func (o *Object) note(err error) {
 // Lookup returns the frames at a link-time address, innermost first: the
 // functions inlined there, then the one they are inlined into. With Lines only,
 // it is one frame without a name. There is none if nothing is known.
-func (o *Object) Lookup(addr uint64, want Want) (frames []Frame) {
+func (o *Info) Lookup(addr uint64, want Want) (frames []Frame) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	// Faults of mapped files and panics of readers become Err.
 	o.note(try(func() error {
@@ -99,7 +99,7 @@ func (o *Object) Lookup(addr uint64, want Want) (frames []Frame) {
 }
 
 // whole reads the index.
-func (o *Object) whole() {
+func (o *Info) whole() {
 	o.once.Do(func() {
 		idx, skeletons, err := o.sec.buildIndex()
 		o.note(err)
@@ -116,7 +116,7 @@ const large = 1 << 19
 
 // lookup returns the frames at an address of a unit, nil if the unit knows neither function nor
 // line.
-func (o *Object) lookup(u *unit, addr uint64, want Want) []Frame {
+func (o *Info) lookup(u *unit, addr uint64, want Want) []Frame {
 	var place Frame
 	var lines *lineTable
 	known := false
@@ -171,7 +171,7 @@ func (o *Object) lookup(u *unit, addr uint64, want Want) []Frame {
 }
 
 // lines returns the line table of a unit.
-func (o *Object) lines(u *unit) *lineTable {
+func (o *Info) lines(u *unit) *lineTable {
 	// Readers of the same unit wait; other units go on.
 	u.lineMu.Lock()
 	t := u.lines
@@ -191,7 +191,7 @@ func (o *Object) lines(u *unit) *lineTable {
 
 // funcs returns the functions of a unit, and the unit that their entries are in:
 // another one where the unit is the skeleton of a .dwo file.
-func (o *Object) funcs(u *unit) (*unit, *funcTable) {
+func (o *Info) funcs(u *unit) (*unit, *funcTable) {
 	// In split DWARF the functions are in another file.
 	if d := o.dwos.Load(); d != nil {
 		in, size, err := d.unit(u)
@@ -232,7 +232,7 @@ func try(f func() error) (err error) {
 }
 
 // count drops all tables when there are too many bytes of them.
-func (o *Object) count(n int) {
+func (o *Info) count(n int) {
 	if o.used.Add(int64(n)) <= o.limit || !o.drop.TryLock() { // another goroutine is dropping already
 		return
 	}
@@ -260,7 +260,7 @@ func (o *Object) count(n int) {
 }
 
 // Close closes the files that Open opened.
-func (o *Object) Close() error {
+func (o *Info) Close() error {
 	o.sec.close()
 	for _, f := range o.files {
 		f.Close()

@@ -43,7 +43,7 @@ func compile(t testing.TB, dir, name string, flags ...string) string {
 	return out
 }
 
-func open(t testing.TB, path string, opt Options) *Object {
+func open(t testing.TB, path string, opt Options) *Info {
 	t.Helper()
 	file, err := os.Open(path)
 	require.NoError(t, err)
@@ -132,7 +132,7 @@ func symbolNames(t testing.TB, path string) map[string]bool {
 var both = Want{Inline: true, Lines: true}
 
 // agree wants the frames at all addresses to be those of addr2line.
-func agree(t *testing.T, o *Object, addrs []uint64, want map[uint64][]Frame, symbols map[string]bool) {
+func agree(t *testing.T, o *Info, addrs []uint64, want map[uint64][]Frame, symbols map[string]bool) {
 	t.Helper()
 	var deepest, renamed int
 	for _, a := range addrs {

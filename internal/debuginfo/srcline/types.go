@@ -261,7 +261,7 @@ func (u *unit) isC() bool {
 
 // parameters returns those of the function at an entry, or "" if they are not
 // known.
-func (o *Object) parameters(u *unit, r ref) string {
+func (o *Info) parameters(u *unit, r ref) string {
 	k := u.sec.key(r)
 	if k.unit == nil {
 		return ""

@@ -197,7 +197,7 @@ func TestPrototypesBroken(t *testing.T) {
 }
 
 // mutated returns an object whose .debug_info or .debug_abbrev differs in a few bytes.
-func mutated(whole *sections, rnd *rand.Rand) *Object {
+func mutated(whole *sections, rnd *rand.Rand) *Info {
 	s := &sections{contents: contents{info: whole.info, abbrev: whole.abbrev, str: whole.str, lineStr: whole.lineStr,
 		ranges: whole.ranges, rnglists: whole.rnglists, line: whole.line, aranges: whole.aranges, types: whole.types}}
 	p := &s.info
@@ -212,5 +212,5 @@ func mutated(whole *sections, rnd *rand.Rand) *Object {
 		b[rnd.IntN(len(b))] = byte(rnd.Uint32())
 	}
 	*p = b
-	return &Object{sec: s, limit: 1 << 20, dir: "/nonexistent"}
+	return &Info{sec: s, limit: 1 << 20, dir: "/nonexistent"}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // cached returns the eh_elf of an object from the user's cache, or from the system's.
-func cached(object *dwarfcfa.Object) (image []byte, info elfout.Info, ok bool) {
+func cached(object *dwarfcfa.File) (image []byte, info elfout.Info, ok bool) {
 	folders := []string{builder.SystemCache}
 	if user, err := builder.CacheFolder(os.Getenv); err == nil {
 		folders = []string{user, builder.SystemCache}
@@ -28,7 +28,7 @@ func cached(object *dwarfcfa.Object) (image []byte, info elfout.Info, ok bool) {
 }
 
 // readCached reads an eh_elf of the cache if no other user can have written it and it was made from the object.
-func readCached(path string, object *dwarfcfa.Object) ([]byte, elfout.Info, bool) {
+func readCached(path string, object *dwarfcfa.File) ([]byte, elfout.Info, bool) {
 	none := elfout.Info{}
 	f, err := input.OpenTrusted(path) // its code is run
 	if err != nil {

@@ -53,7 +53,7 @@ func New(opt Options) *Maker {
 		}
 	}
 	d := &Maker{opt: opt, wants: map[string]error{}}
-	opt.Worth = func(object *dwarfcfa.Object, file io.ReaderAt) { d.want(object, file, nil) }
+	opt.Worth = func(object *dwarfcfa.File, file io.ReaderAt) { d.want(object, file, nil) }
 	d.Maker = rows.New(opt.Options)
 	return d
 }
@@ -75,7 +75,7 @@ func (d *Maker) EhElf(ctx context.Context, name string, file io.ReaderAt, size i
 	if d.opt.Background && size > largestCompiled {
 		return nil, ErrLarge
 	}
-	object, err := dwarfcfa.NewObject(name, file, size)
+	object, err := dwarfcfa.NewFile(name, file, size)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (d *Maker) EhElf(ctx context.Context, name string, file io.ReaderAt, size i
 
 // want remembers to add an object's eh_elf to the cache, if possible; err says why the
 // cached one is not used, and may be nil.
-func (d *Maker) want(object *dwarfcfa.Object, file io.ReaderAt, err error) {
+func (d *Maker) want(object *dwarfcfa.File, file io.ReaderAt, err error) {
 	path := pathOf(object, file)
 	if !d.opt.Keep || path == "" || len(builder.NamesOf(object)) == 0 || !d.believed(object.Name(), path) {
 		return
@@ -147,14 +147,14 @@ func (d *Maker) believed(name, path string) bool {
 }
 
 // has undoes want: the cached eh_elf is good.
-func (d *Maker) has(object *dwarfcfa.Object, file io.ReaderAt) {
+func (d *Maker) has(object *dwarfcfa.File, file io.ReaderAt) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.wants, pathOf(object, file))
 }
 
 // pathOf returns where an object is read from, or "" if it has no path.
-func pathOf(object *dwarfcfa.Object, file io.ReaderAt) string {
+func pathOf(object *dwarfcfa.File, file io.ReaderAt) string {
 	if f, ok := file.(interface{ Name() string }); ok {
 		return f.Name()
 	}

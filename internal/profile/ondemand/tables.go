@@ -27,7 +27,7 @@ func (d *Maker) Tables(ctx context.Context, o *unwind.Object, wanted bool) (*bpf
 		return nil, err
 	}
 	defer file.Close()
-	object, err := dwarfcfa.NewObject(o.Name, file, size)
+	object, err := dwarfcfa.NewFile(o.Name, file, size)
 	if err != nil {
 		return nil, err
 	}
@@ -36,12 +36,12 @@ func (d *Maker) Tables(ctx context.Context, o *unwind.Object, wanted bool) (*bpf
 
 // KeepTables adds to the user's cache the tables by which the kernel unwinds an object, unless they are there, or cannot
 // be made.
-func KeepTables(ctx context.Context, object *dwarfcfa.Object) {
+func KeepTables(ctx context.Context, object *dwarfcfa.File) {
 	New(Options{}).tables(ctx, object, true, true)
 }
 
 // tables is Tables; keep adds what is made to the cache.
-func (d *Maker) tables(ctx context.Context, object *dwarfcfa.Object, wanted, keep bool) (*bpfunwind.Tables, error) {
+func (d *Maker) tables(ctx context.Context, object *dwarfcfa.File, wanted, keep bool) (*bpfunwind.Tables, error) {
 	opt := d.code()
 	if object.FileSize() > rows.LargestMade { // its code without rows is for walks of copies
 		opt.Synth = compile.SynthOff
@@ -62,7 +62,7 @@ func (d *Maker) tables(ctx context.Context, object *dwarfcfa.Object, wanted, kee
 }
 
 // tablesPath returns where the user's cache has an object's tables; "": nowhere.
-func (d *Maker) tablesPath(object *dwarfcfa.Object) string {
+func (d *Maker) tablesPath(object *dwarfcfa.File) string {
 	folder, err := builder.CacheFolder(os.Getenv)
 	name := builder.TablesName(object)
 	if err != nil || name == "" || !d.opt.Usual() {
@@ -73,7 +73,7 @@ func (d *Maker) tablesPath(object *dwarfcfa.Object) string {
 
 // cachedTables returns the tables of the cache if no other user can have written them, and this release made them from
 // the object.
-func (d *Maker) cachedTables(object *dwarfcfa.Object, how string) *bpfunwind.Tables {
+func (d *Maker) cachedTables(object *dwarfcfa.File, how string) *bpfunwind.Tables {
 	path := d.tablesPath(object)
 	if path == "" {
 		return nil
@@ -96,7 +96,7 @@ func (d *Maker) cachedTables(object *dwarfcfa.Object, how string) *bpfunwind.Tab
 
 // keepTables writes tables to the cache. Without it they are made again the next time; FillCache tells why nothing is
 // kept.
-func (d *Maker) keepTables(object *dwarfcfa.Object, table *compile.Table, ts *bpfunwind.Tables, how string) {
+func (d *Maker) keepTables(object *dwarfcfa.File, table *compile.Table, ts *bpfunwind.Tables, how string) {
 	path := d.tablesPath(object)
 	content, _, err := object.Content(table.Report, func(func(dwarfcfa.Addr) bool) {})
 	if path == "" || err != nil || len(content) == 0 || builder.MakeCache(filepath.Dir(path)) != nil {

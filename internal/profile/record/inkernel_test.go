@@ -39,7 +39,7 @@ func kernelOptions(t *testing.T) *Options {
 			return nil, err
 		}
 		defer file.Close()
-		object, err := dwarfcfa.NewObject(o.Name, file, size)
+		object, err := dwarfcfa.NewFile(o.Name, file, size)
 		if err != nil {
 			return nil, err
 		}

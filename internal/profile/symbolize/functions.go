@@ -27,7 +27,7 @@ func readFunctions(o *unwind.Object) functions {
 		return nil
 	}
 	defer file.Close()
-	object, err := dwarfcfa.NewObject(o.Name, file, size)
+	object, err := dwarfcfa.NewFile(o.Name, file, size)
 	if err != nil {
 		return nil
 	}

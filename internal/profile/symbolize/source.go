@@ -16,16 +16,16 @@ import (
 // debugInfo is an object's debug information, with the file that it is read
 // from.
 type debugInfo struct {
-	*srcline.Object
+	*srcline.Info
 	file    unwind.Image
-	info    os.FileInfo // when it was opened; nil: it is no file
+	stat    os.FileInfo // when it was opened; nil: it is no file
 	changed atomic.Bool // the file was written to since; then nothing more is read
 }
 
 // lookup is Lookup, but finds nothing once the file has been written to: what is read then may be of other code.
 func (d *debugInfo) lookup(addr uint64, want srcline.Want) []srcline.Frame {
-	if f, ok := d.file.(*os.File); ok && d.info != nil {
-		if st, err := f.Stat(); err != nil || !input.Same(st, d.info) {
+	if f, ok := d.file.(*os.File); ok && d.stat != nil {
+		if st, err := f.Stat(); err != nil || !input.Same(st, d.stat) {
 			d.changed.Store(true)
 		}
 	}
@@ -154,9 +154,9 @@ func (n *Namer) debugInfo(o *unwind.Object) *debugInfo {
 			}
 			return nil
 		}
-		d := &debugInfo{Object: info, file: file}
+		d := &debugInfo{Info: info, file: file}
 		if f, ok := file.(*os.File); ok {
-			d.info, _ = f.Stat() // without info, changes go unnoticed
+			d.stat, _ = f.Stat() // without it, changes go unnoticed
 		}
 		return d
 	})

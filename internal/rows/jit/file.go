@@ -27,7 +27,7 @@ const (
 	maxFilePages = 16
 )
 
-// Step does what ehelf.Object.Step does, with abi.StatusNoInfo if nothing is known. bias is the file's load bias.
+// Step does what ehelf.EhElf.Step does, with abi.StatusNoInfo if nothing is known. bias is the file's load bias.
 func (f *File) Step(regs *abi.Regs, mem *ehelf.Memory, bias uint64) abi.Status {
 	const needed = 1<<abi.RIP | 1<<abi.RSP
 	if regs.Valid&needed != needed {

@@ -151,7 +151,7 @@ func (e *ELF) Bytes() []byte {
 
 // Compile makes an eh_elf.
 func Compile(name string, file io.ReaderAt, size int64) ([]byte, error) {
-	o, err := dwarfcfa.NewObject(name, file, size)
+	o, err := dwarfcfa.NewFile(name, file, size)
 	if err != nil {
 		return nil, err
 	}

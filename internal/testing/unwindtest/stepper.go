@@ -18,7 +18,7 @@ type Stepper struct {
 
 // NewStepper opens an object; worth is after how many steps it should be compiled.
 func NewStepper(name string, file io.ReaderAt, size, worth int64) (*Stepper, error) {
-	o, err := dwarfcfa.NewObject(name, file, size)
+	o, err := dwarfcfa.NewFile(name, file, size)
 	if err != nil {
 		return nil, err
 	}

@@ -187,7 +187,7 @@ func (n namer) object(path string) *object {
 		return o
 	}
 	var debug []string
-	if d, err := dwarfcfa.NewObject(path, f, info.Size()); err == nil && len(d.BuildID()) > 1 {
+	if d, err := dwarfcfa.NewFile(path, f, info.Size()); err == nil && len(d.BuildID()) > 1 {
 		debug = []string{fmt.Sprintf("/usr/lib/debug/.build-id/%x/%x.debug", d.BuildID()[:1], d.BuildID()[1:])}
 	}
 	o.symbols, _ = symbols.FromELF(f, filepath.Dir(path), debug, []string{"/usr/lib/debug"})

@@ -33,9 +33,9 @@ type PC uint64
 // maxFileSize bounds what OpenFor reads into memory.
 const maxFileSize = 1 << 31
 
-// Object is a loaded eh_elf. Its methods are safe for concurrent use, except
+// EhElf is a loaded eh_elf. Its methods are safe for concurrent use, except
 // Close, which must not run during another call.
-type Object struct {
+type EhElf struct {
 	note    abi.Note // which object it is for
 	buildID []byte   // of the eh_elf itself; nil: none
 	mapping mapping
@@ -50,21 +50,21 @@ type Object struct {
 //
 // Walks run the code of the eh_elf, so whoever can write the file controls the process.
 // OpenTrusted checks who can.
-func OpenFor(path string, object io.ReaderAt) (*Object, error) {
+func OpenFor(path string, object io.ReaderAt) (*EhElf, error) {
 	return open(path, os.Open, isFor(object))
 }
 
 // OpenTrusted is OpenFor, but loads the file only if no user but root and the effective one can
 // have written it: they own the file, each folder above it and each symbolic link on the path,
 // and others cannot write to the file or the folders, except sticky folders.
-func OpenTrusted(path string, object io.ReaderAt) (*Object, error) {
+func OpenTrusted(path string, object io.ReaderAt) (*EhElf, error) {
 	return open(path, input.OpenTrusted, isFor(object))
 }
 
 // OpenUnchecked is OpenFor without the check, for callers that know by other means which
 // object the eh_elf is for. Walks with the eh_elf of another object give wrong frames
 // without an error.
-func OpenUnchecked(path string) (*Object, error) {
+func OpenUnchecked(path string) (*EhElf, error) {
 	return open(path, os.Open, func(*abi.Note) error { return nil })
 }
 
@@ -74,7 +74,7 @@ func isFor(object io.ReaderAt) func(*abi.Note) error {
 }
 
 // open reads the eh_elf with openFile and maps it if check accepts its identity note.
-func open(path string, openFile func(string) (*os.File, error), check func(*abi.Note) error) (*Object, error) {
+func open(path string, openFile func(string) (*os.File, error), check func(*abi.Note) error) (*EhElf, error) {
 	if !supportedHost {
 		return nil, ErrUnsupportedHost
 	}
@@ -119,7 +119,7 @@ func readFile(path string, open func(string) (*os.File, error)) ([]byte, error) 
 // FromBytes loads an eh_elf from the bytes of its file, which it copies. It is for an eh_elf
 // that the caller has just made: it does not check which object the eh_elf is for, see
 // CheckObject.
-func FromBytes(image []byte) (*Object, error) {
+func FromBytes(image []byte) (*EhElf, error) {
 	if !supportedHost {
 		return nil, ErrUnsupportedHost
 	}
@@ -127,7 +127,7 @@ func FromBytes(image []byte) (*Object, error) {
 }
 
 // load maps the code of an eh_elf that check accepts.
-func load(image []byte, check func(*abi.Note) error) (*Object, error) {
+func load(image []byte, check func(*abi.Note) error) (*EhElf, error) {
 	l, err := parse(image)
 	if err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func load(image []byte, check func(*abi.Note) error) (*Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot map the code: %w", err)
 	}
-	o := &Object{
+	o := &EhElf{
 		note:    l.note,
 		buildID: l.buildID,
 		mapping: m,
@@ -153,29 +153,29 @@ func load(image []byte, check func(*abi.Note) error) (*Object, error) {
 }
 
 // Close unmaps the code. Afterwards Walk and Step set abi.StatusNoInfo.
-func (o *Object) Close() error {
+func (o *EhElf) Close() error {
 	o.step, o.walk, o.chain = 0, 0, 0
 	return o.mapping.close()
 }
 
 // Note returns the identity note, which says which object the eh_elf is for.
 // The build-id in it is the object's.
-func (o *Object) Note() abi.Note {
+func (o *EhElf) Note() abi.Note {
 	n := o.note
 	n.BuildID, n.Content = bytes.Clone(n.BuildID), slices.Clone(n.Content)
 	return n
 }
 
 // BuildID returns the eh_elf's own build-id, or nil if it has none.
-func (o *Object) BuildID() []byte { return bytes.Clone(o.buildID) }
+func (o *EhElf) BuildID() []byte { return bytes.Clone(o.buildID) }
 
 // Covers reports whether pc, a run-time address, lies between the lowest and the
 // highest address that the eh_elf has rows for. bias is the object's load bias.
-func (o *Object) Covers(pc PC, bias uint64) bool {
+func (o *EhElf) Covers(pc PC, bias uint64) bool {
 	addr := uint64(pc) - bias
 	return addr >= o.note.Low && addr < o.note.High
 }
 
 // CheckObject returns an error that wraps ErrMismatch unless the eh_elf was made from the ELF file that object reads:
 // they have the same build-id, or none, and the same unwind tables. See abi.Note.Check.
-func (o *Object) CheckObject(object io.ReaderAt) error { return o.note.Check(object) }
+func (o *EhElf) CheckObject(object io.ReaderAt) error { return o.note.Check(object) }

@@ -15,9 +15,9 @@ import (
 	"github.com/ehasm/ehasm/internal/files/input"
 )
 
-// Object is an x86-64 executable or shared object, opened for its unwind
+// File is an x86-64 executable or shared object, opened for its unwind
 // tables. It is safe for concurrent use.
-type Object struct {
+type File struct {
 	name    string
 	r       io.ReaderAt // all reads go here
 	size    int64       // of the file in bytes
@@ -32,7 +32,7 @@ type Object struct {
 
 // Open opens the ELF file at path. The file stays open until Close. Errors
 // begin with the path.
-func Open(path string) (*Object, error) {
+func Open(path string) (*File, error) {
 	f, err := input.Open(path)
 	switch {
 	case errors.Is(err, input.ErrEmpty):
@@ -44,10 +44,10 @@ func Open(path string) (*Object, error) {
 	case err != nil:
 		return nil, nameError(path, err)
 	}
-	var o *Object
+	var o *File
 	fi, err := f.Stat()
 	if err == nil {
-		o, err = NewObject(path, f, fi.Size())
+		o, err = NewFile(path, f, fi.Size())
 	}
 	if err != nil {
 		f.Close()
@@ -68,8 +68,8 @@ func nameError(name string, err error) error {
 
 // NewObject reads the headers of an ELF image of size bytes. name is used in
 // error messages, all of which begin with it.
-func NewObject(name string, r io.ReaderAt, size int64) (*Object, error) {
-	o := &Object{name: name, r: r, size: size}
+func NewFile(name string, r io.ReaderAt, size int64) (*File, error) {
+	o := &File{name: name, r: r, size: size}
 	if err := o.readHeaders(); err != nil {
 		return nil, nameError(name, err)
 	}
@@ -77,7 +77,7 @@ func NewObject(name string, r io.ReaderAt, size int64) (*Object, error) {
 }
 
 // readHeaders reads the ELF headers and checks that the file holds all segments and sections that they name.
-func (o *Object) readHeaders() error {
+func (o *File) readHeaders() error {
 	if err := checkHeader(o.r, o.size); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (o *Object) readHeaders() error {
 }
 
 // holds reports whether [off, off+n) lies in the file.
-func (o *Object) holds(off, n uint64) bool {
+func (o *File) holds(off, n uint64) bool {
 	return off <= uint64(o.size) && n <= uint64(o.size)-off
 }
 
@@ -199,21 +199,21 @@ func checkKind(h []byte) error {
 }
 
 // Name returns the name the object was opened with.
-func (o *Object) Name() string { return o.name }
+func (o *File) Name() string { return o.name }
 
 // BuildID returns the desc of the object's NT_GNU_BUILD_ID note, or nil if it
 // has none. The caller must not change it.
-func (o *Object) BuildID() []byte { return o.buildID }
+func (o *File) BuildID() []byte { return o.buildID }
 
 // FileSize returns the size of the file in bytes.
-func (o *Object) FileSize() int64 { return o.size }
+func (o *File) FileSize() int64 { return o.size }
 
 // File returns a reader of the object's file, valid for as long as the object is
 // open.
-func (o *Object) File() io.ReaderAt { return o.r }
+func (o *File) File() io.ReaderAt { return o.r }
 
 // Close closes the file that Open opened.
-func (o *Object) Close() error {
+func (o *File) Close() error {
 	if o.closer == nil {
 		return nil
 	}
@@ -230,7 +230,7 @@ func machineText(m elf.Machine) string {
 }
 
 // FunctionStarts returns the start addresses of the FDEs of an object, ascending.
-func (o *Object) FunctionStarts(src Source) ([]Addr, error) {
+func (o *File) FunctionStarts(src Source) ([]Addr, error) {
 	sections, err := o.Sections(src)
 	if len(sections) == 0 {
 		return nil, err

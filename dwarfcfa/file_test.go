@@ -136,8 +136,8 @@ func smallDebugFrame() []byte {
 	return s.b
 }
 
-func open(b []byte) (*Object, error) {
-	return NewObject("libfoo.so", bytes.NewReader(b), int64(len(b)))
+func open(b []byte) (*File, error) {
+	return NewFile("libfoo.so", bytes.NewReader(b), int64(len(b)))
 }
 
 func TestObject(t *testing.T) {
