@@ -72,6 +72,6 @@ func TestGeneration(t *testing.T) {
 	require.NoError(t, err)
 	m, ok := rec.(*Mmap)
 	require.True(t, ok, "%T", rec)
-	assert.Equal(t, [4]uint64{8, 1, 1234, 5678}, [4]uint64{uint64(m.Maj), uint64(m.Min), m.Inode, m.Generation})
+	assert.Equal(t, [4]uint64{8, 1, 1234, 5678}, [4]uint64{uint64(m.File.Maj), uint64(m.File.Min), m.File.Inode, m.File.Generation})
 	assert.Equal(t, "/bin/sh", string(m.Name))
 }

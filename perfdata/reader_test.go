@@ -51,7 +51,7 @@ func describe(rec Record) string {
 			r.Time, r.IP, r.Period, r.Callchain, r.UserRegs.ABI, r.UserRegs.Values, r.Stack, r.StackSize)
 	case *Mmap:
 		return fmt.Sprintf("mmap %d/%d %d %#x+%#x@%#x %s exec=%t id=%x", r.PID, r.TID, r.Time, r.Addr, r.Len, r.PgOff,
-			r.Name, r.Exec, r.BuildID)
+			r.Name, r.Exec, r.File.BuildID)
 	case *Comm:
 		return fmt.Sprintf("comm %d/%d %d %s exec=%t", r.PID, r.TID, r.Time, r.Name, r.Exec)
 	case *Task:

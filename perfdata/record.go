@@ -89,10 +89,16 @@ type Mmap struct {
 	Name             []byte // path, or a name such as [vdso] or //anon
 	Prot             uint32 // MMAP2 only: PROT_*
 	Exec             bool   // code: by the protection, or, in MMAP, by the kind of record
-	BuildID          []byte // nil if the record has none
-	Maj, Min         uint32 // MMAP2 without build-id
-	Inode            uint64
-	Generation       uint64 // of the inode, which may be used again; 0: not known
+	File             FileID
+}
+
+// FileID says which file is mapped, whatever lies at its name now: by its build-id, or else by device and inode; MMAP
+// has neither.
+type FileID struct {
+	BuildID    []byte // nil if the record has none
+	Maj, Min   uint32 // of the device
+	Inode      uint64
+	Generation uint64 // of the inode, which may be used again; 0: not known
 }
 
 // Comm is PERF_RECORD_COMM: a thread has a new name.
@@ -277,10 +283,10 @@ func (m *Mmap) decode(c *cursor, buildIDs bool) {
 		case len(id) == 0:
 		case buildIDs && m.Misc&miscMmapBuildID != 0:
 			// Byte 0 is the size; 3 bytes are padding.
-			m.BuildID = id[4 : 4+min(id[0], 20)]
+			m.File.BuildID = id[4 : 4+min(id[0], 20)]
 		default:
 			d := cursor{data: id}
-			m.Maj, m.Min, m.Inode, m.Generation = d.u32(), d.u32(), d.u64(), d.u64()
+			m.File.Maj, m.File.Min, m.File.Inode, m.File.Generation = d.u32(), d.u32(), d.u64(), d.u64()
 		}
 		const protExec = 4
 		m.Prot = c.u32()

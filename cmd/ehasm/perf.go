@@ -75,13 +75,13 @@ func runPerf(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // writePerf writes the samples.
 func writePerf(ctx context.Context, p *perfcall.Script, r *perfdata.Reader, c *console) {
-	opt := &scriptOptions{Options: p.Options, input: p.Input, cache: true, quiet: true}
+	opt := &scriptOptions{Options: p.Options, input: p.Input, made: ondemand.Options{Keep: true}, quiet: true}
 	// perf's --max-stack bounds recorded call chains as well.
 	opt.MaxChain = opt.MaxStack
 	opt.Names.HostKernel, opt.Names.Kallsyms, opt.Names.KernelNotes = true, "/proc/kallsyms", kernelNotes
 	opt.Workers = runtime.GOMAXPROCS(0)
 	opt.Format = stackfmt.NewPerf(stackfmt.Options{Inline: opt.Names.Inline}, p.Fields)
-	made := ondemand.New(ondemand.Options{Keep: true})
+	made := ondemand.New(opt.made)
 	compiling, stop := context.WithCancel(ctx)
 	opt.prepare(ctx, compiling, made, c)
 	_, err := script.Run(ctx, r, c.out, opt.Options)

@@ -50,7 +50,7 @@ func TestRecordBesidePerf(t *testing.T) {
 		found := 0
 		for r.Next() {
 			if m, ok := r.Record().(*perfdata.Mmap); ok && m.Exec && string(m.Name) == program {
-				assert.Equal(t, want, m.BuildID, name)
+				assert.Equal(t, want, m.File.BuildID, name)
 				found++
 			}
 		}

@@ -21,7 +21,6 @@ import (
 	"github.com/ehasm/ehasm/internal/profile/ondemand"
 	"github.com/ehasm/ehasm/internal/profile/script"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
-	"github.com/ehasm/ehasm/internal/rows"
 	"github.com/ehasm/ehasm/internal/rows/jit"
 	"github.com/ehasm/ehasm/perfdata"
 	"github.com/ehasm/ehasm/unwind"
@@ -106,16 +105,14 @@ Examples:
 
 type scriptOptions struct {
 	script.Options
-	input      string            // a file, a folder of record, or "-" for standard input
-	output     string            // a file, or "" for standard output
-	stats      string            // a file for the summary as JSON, or "-"; "": none
-	before     string            // a recording to compare with
-	format     *stackfmt.Spec    // its New makes the writer; nil in New means a recording with call chains
-	settings   *stackfmt.Options // of the format; shared with the flags
-	source     dwarfcfa.Source   // which section rows on demand are read from
-	tablesOnly bool              // no rows are made from the code of files
-	cache      bool              // compiled eh_elfs go into the cache at the end
-	quiet      bool              // no summary, no notes and no bar
+	input    string            // a file, a folder of record, or "-" for standard input
+	output   string            // a file, or "" for standard output
+	stats    string            // a file for the summary as JSON, or "-"; "": none
+	before   string            // a recording to compare with
+	format   *stackfmt.Spec    // its New makes the writer; nil in New means a recording with call chains
+	settings *stackfmt.Options // of the format; shared with the flags
+	made     ondemand.Options  // rows on demand and the cache
+	quiet    bool              // no summary, no notes and no bar
 }
 
 // scriptVerb is the verb script.
@@ -144,8 +141,8 @@ func scriptVerb() verb {
 		fs.StringVar(&opt.Names.Kallsyms, "kallsyms", "/proc/kallsyms",
 			"take kernel functions' names from `FILE`, not perf's copy")
 		source := fs.String("source", "auto", "unwind by `SECTION`: eh_frame, debug_frame, sframe or auto, as in build")
-		synthFlag(fs, &opt.tablesOnly)
-		fs.BoolVar(&opt.cache, "cache", true, "when done, keep new eh_elfs in the cache")
+		synthFlag(fs, &opt.made.TablesOnly)
+		fs.BoolVar(&opt.made.Keep, "cache", true, "when done, keep new eh_elfs in the cache")
 		fs.StringVar(&opt.stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "write no summary")
 		return func(ctx context.Context, args []string, c *console) int {
@@ -172,7 +169,7 @@ func scriptVerb() verb {
 			if err != nil {
 				return v.misuse(c, fmt.Errorf("--frame-pointers: %w", err))
 			}
-			if opt.source, err = dwarfcfa.ParseSource(*source); err != nil {
+			if opt.made.Source, err = dwarfcfa.ParseSource(*source); err != nil {
 				return v.misuse(c, fmt.Errorf("--source: %w", err))
 			}
 			if *span != "" {
@@ -211,9 +208,8 @@ func scriptVerb() verb {
 // runScript is the verb: it opens the recording, writes the stacks, and
 // reports.
 func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
-	made := ondemand.New(ondemand.Options{
-		Options: rows.Options{Source: opt.source, TablesOnly: opt.tablesOnly}, Keep: opt.cache, Symfs: opt.Objects.Symfs,
-	})
+	opt.made.Symfs = opt.Objects.Symfs
+	made := ondemand.New(opt.made)
 	// compiling ends before ctx: once all samples are read, no unfinished eh_elf is of use.
 	compiling, stopCompiling := context.WithCancel(ctx)
 	defer stopCompiling()
@@ -338,7 +334,7 @@ func (opt *scriptOptions) named() (paths []string) {
 // of use.
 func (opt *scriptOptions) prepare(ctx, compiling context.Context, made *ondemand.Maker, c *console) {
 	// The copy of /proc/kallsyms lies in the cache, and serves until the next boot.
-	if opt.cache {
+	if opt.made.Keep {
 		opt.Names.KernelCopy = builder.KernelCopy(os.Getenv)
 	}
 	folders := []string{"/tmp"} // of maps

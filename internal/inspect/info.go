@@ -26,7 +26,6 @@ type Info struct {
 	sizesJSON
 	Exports map[string]uint64 `json:"exports"` // offset by name
 	Build   []string          `json:"build"`   // lines KEY=VALUE that tell how the file was made
-	stats   compile.Stats     // for Print alone
 }
 
 // objectJSON is the object that a file was made from.
@@ -77,7 +76,7 @@ func ReadInfo(path string) (*Info, error) {
 		BuildID:    fmt.Sprintf("%x", info.BuildID),
 		tableJSON:  tableJSON{Low: n.Low, High: n.High, Ranges: n.Ranges, Rows: n.Rows},
 		sizesJSON:  sizesJSON{TextSize: info.TextSize, DataSize: info.DataSize, SiteSize: info.SiteSize, FileSize: size},
-		Exports:    make(map[string]uint64), Build: info.Build, stats: stats,
+		Exports:    make(map[string]uint64), Build: info.Build,
 	}
 	for _, p := range n.Content {
 		out.Content = append(out.Content, partJSON{Low: p.Low, Size: p.Size, Hash: fmt.Sprintf("%016x", p.Hash)})
@@ -135,11 +134,12 @@ func (i *Info) Print(w io.Writer) {
 		line("sites", "%d bytes", i.SiteSize)
 	}
 	line("file", "%d bytes", i.FileSize)
-	if i.stats.FDEs > 0 {
-		line("FDEs", "%d", i.stats.FDEs)
+	stats := compile.StatsOf(elfout.Info{Build: i.Build, TextSize: i.TextSize, DataSize: i.DataSize})
+	if stats.FDEs > 0 {
+		line("FDEs", "%d", stats.FDEs)
 	}
-	if i.stats.TableBytes > 0 {
-		line("tables", "%s, %d bytes; code+data is %.2f of it", i.stats.Section, i.stats.TableBytes, i.stats.Ratio())
+	if stats.TableBytes > 0 {
+		line("tables", "%s, %d bytes; code+data is %.2f of it", stats.Section, stats.TableBytes, stats.Ratio())
 	}
 	line("build-id", "%s", or(i.BuildID, "none"))
 	// Lines that a later release adds are not shown, since their meaning is unknown here.

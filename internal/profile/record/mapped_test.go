@@ -26,7 +26,7 @@ func TestMappedSoonGone(t *testing.T) {
 	defer tr.Close()
 	pid := int32(os.Getpid())
 	mapped := func(name string, inode uint64, exec bool) bool {
-		r := &perfdata.Mmap{PID: pid, TID: pid, Addr: 0x10000, Len: 0x1000, Exec: exec, Name: []byte(name), Inode: inode}
+		r := &perfdata.Mmap{PID: pid, TID: pid, Addr: 0x10000, Len: 0x1000, Exec: exec, Name: []byte(name), File: perfdata.FileID{Inode: inode}}
 		m := mappingOf(r)
 		f := tr.Find(tr.origin(pid), &m, time.Time{})
 		return tr.mapped(r, &f)
@@ -51,7 +51,7 @@ func TestMappedElsewhere(t *testing.T) {
 	for range 2 {
 		f := tr.Find(tr.origin(pid), &m, time.Time{})
 		assert.True(t, tr.mapped(&perfdata.Mmap{PID: pid, TID: pid, Addr: m.Start, Len: m.End - m.Start, PgOff: m.Offset,
-			Exec: true, Name: []byte(m.Name), Inode: m.Inode}, &f))
+			Exec: true, Name: []byte(m.Name), File: perfdata.FileID{Inode: m.Inode}}, &f))
 	}
 }
 
@@ -83,7 +83,7 @@ func TestMovedCode(t *testing.T) {
 		tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("x"), Exec: true})
 		tr.mapped(&perfdata.Mmap{PID: pid, TID: pid, Addr: file.Start + shift, Len: file.End - file.Start, PgOff: file.Offset,
 			Exec: true,
-			Name: []byte(file.Name), Inode: file.Inode}, &f)
+			Name: []byte(file.Name), File: perfdata.FileID{Inode: file.Inode}}, &f)
 		tr.mapped(&anon, &mapped.Found{})
 		maps := mapsOf(tr, pid)
 		m := maps.Find(anon.Addr + page)

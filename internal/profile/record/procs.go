@@ -278,10 +278,10 @@ func (p *process) moved(m *procfs.Mapping, read func(addr uint64, b []byte) int)
 
 // mappingOf returns what a record says of a mapping.
 func mappingOf(r *perfdata.Mmap) procfs.Mapping {
-	m := procfs.Mapping{Start: r.Addr, End: r.Addr + r.Len, Offset: r.PgOff, Name: string(r.Name), Inode: r.Inode,
+	m := procfs.Mapping{Start: r.Addr, End: r.Addr + r.Len, Offset: r.PgOff, Name: string(r.Name), Inode: r.File.Inode,
 		Exec: r.Exec}
-	if r.Maj != 0 || r.Min != 0 {
-		m.Device = procfs.Device(r.Maj, r.Min)
+	if r.File.Maj != 0 || r.File.Min != 0 {
+		m.Device = procfs.Device(r.File.Maj, r.File.Min)
 	}
 	return m
 }

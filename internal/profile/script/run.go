@@ -285,7 +285,7 @@ func (run *runner) follow(rec perfdata.Record) {
 func (run *runner) mapped(r *perfdata.Mmap) {
 	var object *unwind.Object
 	if r.Exec {
-		name, id := string(r.Name), r.BuildID
+		name, id := string(r.Name), r.File.BuildID
 		if id == nil {
 			id, object = run.ids[name], run.unclear[name]
 		}

@@ -386,7 +386,7 @@ func lengthOf(n, vl int) int {
 
 // sized is a form at one vector length, with its sizes in bytes: those of its operands, and the factor of disp8.
 type sized struct {
-	*form
+	form  *form
 	sizes []int
 }
 
@@ -449,11 +449,11 @@ func merge(forms []*form, slot func(f *form) int) (out []*form) {
 // same part of each one's vector length.
 func sizeOf(forms []sized, i int) (string, bool) {
 	n := forms[0].sizes[i]
-	part := lengthOf(n, 16*forms[0].l)
+	part := lengthOf(n, 16*forms[0].form.l)
 	same := true
 	for _, f := range forms {
 		same = same && f.sizes[i] == n
-		if lengthOf(f.sizes[i], 16*f.l) != part {
+		if lengthOf(f.sizes[i], 16*f.form.l) != part {
 			part = -1
 		}
 	}
@@ -488,7 +488,7 @@ func join(forms []sized) *form {
 		}
 	}
 	for _, g := range forms[1:] {
-		f.l |= g.l
+		f.l |= g.form.l
 	}
 	return f
 }
