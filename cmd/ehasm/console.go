@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -181,13 +182,16 @@ func (c *console) stopBar() {
 }
 
 // reporter is the console as the packages have it that do the work of verbs.
-type reporter struct{ c *console }
+type reporter struct {
+	c    *console
+	verb string // for messages without a name
+}
 
 // Fail reports a failure.
-func (r reporter) Fail(name string, err error) { r.c.fail(name, err) }
+func (r reporter) Fail(name string, err error) { r.c.fail(cmp.Or(name, r.verb), err) }
 
 // Note reports something that is no failure.
-func (r reporter) Note(name string, err error) { r.c.note(name, err) }
+func (r reporter) Note(name string, err error) { r.c.note(cmp.Or(name, r.verb), err) }
 
 // Stdout is buffered; the verb's end flushes it.
 func (r reporter) Stdout() io.Writer { return r.c.out }

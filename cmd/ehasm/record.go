@@ -387,7 +387,7 @@ func (opt *recordOptions) record(ctx context.Context, args []string, c *console)
 		c.fail("standard output", errors.New("the profile is binary and this is a terminal: name a file with -o"))
 		return exitFailed
 	}
-	status, err := recorder.Run(ctx, args, &opt.Options, reporter{c})
+	status, err := recorder.Run(ctx, args, &opt.Options, reporter{c, opt.verb.name})
 	var named *recorder.Error
 	var usage *recorder.UsageError
 	switch {

@@ -272,17 +272,20 @@ func TestRecordUnprivileged(t *testing.T) {
 	for path := dir; path != os.TempDir() && path != "/"; path = filepath.Dir(path) {
 		require.NoError(t, os.Chmod(path, 0o777))
 	}
-	as := func(args ...string) result {
-		cmd := recordCommand(t, dir, args...)
+	verb := func(verb string, args ...string) result {
+		cmd := verbCommand(t, dir, verb, args...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: otherUser, Gid: otherUser}}
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		cmd.Run()
 		return result{cmd.ProcessState.ExitCode(), "", stderr.String()}
 	}
-	r := as("-o", "p.folded", "sh", "-c", busy)
+	as := func(args ...string) result { return verb("record", args...) }
+	r := verb("agent", "--flight", "1m", "-o", "a.folded", "true")
+	assert.Contains(t, r.stderr, "ehasm: agent: time in the kernel is not recorded")
+	r = as("-o", "p.folded", "sh", "-c", busy)
 	assert.Zero(t, r.code, r.stderr)
-	assert.Contains(t, r.stderr, "time in the kernel is not recorded")
+	assert.Contains(t, r.stderr, "ehasm: record: time in the kernel is not recorded")
 	if !strings.Contains(r.stderr, "lost by the kernel") {
 		assert.NotContains(t, r.stderr, "may be locked")
 	}

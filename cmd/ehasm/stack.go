@@ -294,7 +294,7 @@ func runStack(ctx context.Context, opt *stackOptions, c *console) int {
 	}
 	opt.Fetch = fetcher(ctx, false, c)
 	any := false
-	if !out.Run(saved(ctx), func() { any = stacks.Run(ctx, &opt.Options, out, reporter{c}) }) {
+	if !out.Run(saved(ctx), func() { any = stacks.Run(ctx, &opt.Options, out, reporter{c, "stack"}) }) {
 		c.fail("interrupted", fmt.Errorf("%s is not written", output.Name(opt.output)))
 		return host.InterruptStatus(ctx)
 	}

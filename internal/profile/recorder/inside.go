@@ -142,7 +142,7 @@ func (r *inside) record(ctx context.Context, h *hostProgram) (int, error) {
 	<-stopped
 	if !over {
 		if err := r.in.Stop(); err != nil {
-			r.c.Fail("record", err)
+			r.c.Fail("", err)
 		}
 	}
 	whole := r.write(h)
@@ -167,12 +167,12 @@ func (r *inside) poll(stop <-chan struct{}, asked <-chan os.Signal) {
 			return
 		case <-tick.C:
 			if err := r.in.Poll(); err != nil {
-				r.c.Fail("record", err)
+				r.c.Fail("", err)
 			}
 		case <-asked:
 			p, err := r.profile()
 			if err != nil {
-				r.c.Fail("record", err)
+				r.c.Fail("", err)
 				continue
 			}
 			path := r.opt.partPath(time.Now())
@@ -207,7 +207,7 @@ func (r *inside) write(h *hostProgram) *record.Profile {
 	begin, c := time.Now(), r.c
 	p, err := r.profile()
 	if err != nil {
-		c.Fail("record", err)
+		c.Fail("", err)
 		return nil
 	}
 	whole := r.writeProfile(p)
@@ -224,7 +224,7 @@ func (r *inside) write(h *hostProgram) *record.Profile {
 	for i, other := range p.Inside.NotRecorded[:min(len(p.Inside.NotRecorded), many)] {
 		c.Note(other.Comm, other)
 		if more := len(p.Inside.NotRecorded) - many; i == many-1 && more > 0 {
-			c.Note("record", fmt.Errorf("not recorded, too: %d more", more))
+			c.Note("", fmt.Errorf("not recorded, too: %d more", more))
 		}
 	}
 	if !r.opt.Run.Quiet {
@@ -252,7 +252,7 @@ func (r *inside) fillMissing(ctx context.Context, p *record.Profile) {
 		return
 	}
 	if !r.opt.Run.Quiet {
-		r.c.Note("record", fmt.Errorf("making eh_elfs for the next time: %s", strings.Join(paths, ", ")))
+		r.c.Note("", fmt.Errorf("making eh_elfs for the next time: %s", strings.Join(paths, ", ")))
 	}
 	builder.FillForPrograms(ctx, paths, nil, false, builder.Options{Workers: runtime.GOMAXPROCS(0)}, r.c.Filling(true))
 }

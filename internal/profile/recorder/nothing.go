@@ -13,9 +13,9 @@ import (
 func (r *run) tellNothing(lost uint64) {
 	err := errors.New("no samples: " + r.whyNothing(lost))
 	if len(r.command) == 0 {
-		r.c.Fail("record", err)
+		r.c.Fail("", err)
 	} else if !r.opt.Run.Quiet {
-		r.c.Note("record", err)
+		r.c.Note("", err)
 	}
 }
 

@@ -97,7 +97,7 @@ type Push struct {
 
 // Console takes what a recording tells. Its methods are safe for concurrent use.
 type Console interface {
-	Fail(name string, err error) // something has failed
+	Fail(name string, err error) // something has failed; name "": the verb
 	Note(name string, err error) // something that is no failure
 	Stdout() io.Writer
 	Stderr() io.Writer

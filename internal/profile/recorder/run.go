@@ -254,7 +254,7 @@ func (r *run) read(ctx context.Context, s *subject, each func(), signals <-chan 
 	err := <-result
 	r.top.close()
 	if err != nil {
-		r.c.Fail("record", err) // the samples before are still written
+		r.c.Fail("", err) // the samples before are still written
 	}
 	if !over && s.process != nil { // the command continues without a recording
 		r.signals.writing(false)
@@ -289,20 +289,20 @@ func (r *run) tellLimits() {
 		return
 	}
 	if r.session.UserOnly() {
-		r.c.Note("record", errors.New("time in the kernel is not recorded: "+record.KernelNeeds))
+		r.c.Note("", errors.New("time in the kernel is not recorded: "+record.KernelNeeds))
 	}
 	if err := r.session.NotInKernel(); errors.Is(err, bpfunwind.ErrKernel) || errors.Is(err, bpfunwind.ErrLockdown) {
-		r.c.Note("record", fmt.Errorf("stacks are copied: %w", err))
+		r.c.Note("", fmt.Errorf("stacks are copied: %w", err))
 	}
 	if n := r.session.Refused(); n > 0 {
-		r.c.Note("record", fmt.Errorf("not recorded, as another user's: %s of child processes", stackfmt.Number(uint64(n), "thread")))
+		r.c.Note("", fmt.Errorf("not recorded, as another user's: %s of child processes", stackfmt.Number(uint64(n), "thread")))
 	}
 }
 
 // tellLost reports that samples were lost for want of memory that this user may not lock.
 func (r *run) tellLost(lost uint64) {
 	if got := r.session.RingBytes(); lost > 0 && got < r.opt.Sampling.Ring && !r.opt.Run.Quiet {
-		r.c.Note("record", fmt.Errorf(
+		r.c.Note("", fmt.Errorf(
 			"%s lost: %d KB of memory for those of a CPU instead of %d, as no more may be locked (kernel.perf_event_mlock_kb, ulimit -l)", stackfmt.Number(lost, "sample"), got>>10, r.opt.Sampling.Ring>>10))
 	}
 }

@@ -74,12 +74,12 @@ func (r *run) tellRest(stats *record.Stats) {
 	c, opt := r.c, r.opt
 	for _, text := range r.names.Nameless() {
 		if !opt.Run.Quiet {
-			c.Note("record", errors.New(text))
+			c.Note("", errors.New(text))
 		}
 	}
 	for _, w := range r.names.Close() {
 		if !opt.Run.Quiet {
-			c.Note("record", w)
+			c.Note("", w)
 		}
 	}
 	if opt.Output.Stats != "" {

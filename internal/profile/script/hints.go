@@ -28,12 +28,12 @@ func (run *runner) hints(s *Summary, nameless []string) (hints []string) {
 	if copied == 0 {
 		hints = append(hints, "the recording has no copies of stacks, so there is nothing to unwind: record with perf record --call-graph dwarf")
 	}
-	if s.Elsewhere > 0 {
+	if share(s.Elsewhere, s.Unwound) >= 0.05 { // as it is written
 		hints = append(hints, fmt.Sprintf(
 			"%.1f %% of the stacks go on elsewhere, such as on the stack that a signal has interrupted, which perf does not copy",
 			share(s.Elsewhere, s.Unwound)))
 	}
-	if cut := s.Ends[unwind.Unreadable.String()] - s.Elsewhere; cut > 0 {
+	if cut := s.Ends[unwind.Unreadable.String()] - s.Elsewhere; share(cut, s.Unwound) >= 0.05 {
 		remedy := fmt.Sprintf("record with perf record --call-graph dwarf,%d", min(4*copied, maxStackCopy))
 		if copied >= maxStackCopy {
 			remedy = "the copies are as large as the kernel makes them"

@@ -371,6 +371,10 @@ func TestHints(t *testing.T) {
 	assert.Contains(t, hints(r)[0], "dwarf,65528")
 	r.Attrs[0].StackUser = 65528
 	assert.Contains(t, hints(r)[0], "as large as the kernel makes them")
+	for range 2000 {
+		r.sample(10, libBase+0x3010, nil, 0x401050, 0x401010)
+	}
+	assert.Empty(t, hints(r), "one of 2,000 is 0.0 %")
 
 	r = newRecording(t)
 	r.Attrs = []perfdatatest.Attr{{SampleType: 1<<0 | 1<<1 | 1<<2 | 1<<5 | 1<<16, IDs: []uint64{1}}}
