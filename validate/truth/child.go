@@ -53,8 +53,11 @@ func newChild(path string) (*child, error) {
 			c.low, high = min(c.low, p.Vaddr&^(pageSize-1)), max(high, p.Vaddr+p.Memsz)
 		}
 	}
-	if f.Machine != elf.EM_X86_64 || high <= c.low || high-c.low > 1<<30 {
+	if f.Machine != elf.EM_X86_64 || high <= c.low {
 		return nil, fmt.Errorf("%s: no object with code of x86-64", path)
+	}
+	if high-c.low > 1<<30 {
+		return nil, fmt.Errorf("%s: takes %d MB of memory, more than the 1,024 that are tried", path, (high-c.low)>>20)
 	}
 	if f.Type == elf.ET_DYN {
 		c.bias = imageAt
@@ -72,11 +75,12 @@ func newChild(path string) (*child, error) {
 	return c, nil
 }
 
-// noReturn matches functions of libc, libgcc and libstdc++ that do not return.
+// noReturn matches functions of libc, libgcc, libstdc++ and some other libraries that do not return.
 var noReturn = regexp.MustCompile(
 	`^(_?_?_?abort|_?_?_?exit|_Exit|quick_exit|__stack_chk_fail.*|__assert.*|__chk_fail|` +
 		`__fortify_fail|_Unwind_Resume.*|__cxa_(re)?throw|__cxa_(bad|throw|pure|deleted|call).*|pthread_exit|errx?|verrx?|` +
 		`_ZSt.*(throw|terminate|unexpected).*|_?_?(sig)?longjmp(_chk)?|__libc_start_main|.*panic.*|` +
+		`g_assertion_message.*|_ZN3fmt.*(throw_format_error|assert_fail).*|` +
 		`.*__raise_.*|__gnat_(rcheck|raise).*|_d_(arraybounds|assert|throw|switch_error|unittest).*)$`)
 
 // relocate applies the relocations for the loader. Functions of other objects are outside.
