@@ -191,7 +191,7 @@ func (opt *recordOptions) nameFlags() {
 // walkFlags declares how stacks are found.
 func (opt *recordOptions) walkFlags() {
 	fs, s := opt.given.fs, &opt.Sampling
-	sizeFlag(fs, "stack-copy", "copy `SIZE` of each stack (default 16K, as root mostly 8K; 64000 if too little)", 0,
+	sizeFlag(fs, "stack-copy", "copy `SIZE` of each stack (default 16K, 8K for -a as root; 64000 if too little)", 0,
 		func(n uint64) { s.Copy = int(n) })
 	opt.given.unwind = fs.String("unwind", "auto", "`WHERE` stacks are unwound: in the kernel, in a copy, or auto")
 	fs.IntVar(&s.MaxStack, "max-stack", defaultRecordMax, "at most `N` frames of user code per stack")

@@ -139,7 +139,7 @@ func (s *Session) loadKernel(user bool) (k *inKernel, err error) {
 	case user:
 		s.notInKernel = bpfunwind.ErrRights
 	case opt.Raw == nil && opt.Copy > 0:
-		if k, s.notInKernel = newInKernel(opt); k != nil && opt.Grow > 0 {
+		if k, s.notInKernel = newInKernel(opt); k != nil && opt.Grow > 0 && opt.Target.All {
 			opt.Copy = min(opt.Copy, rareCopy)
 		}
 	}
@@ -149,8 +149,9 @@ func (s *Session) loadKernel(user bool) (k *inKernel, err error) {
 	return k, nil
 }
 
-// rareCopy is how many bytes of stacks are copied where the kernel unwinds: copies are of programs that have just begun,
-// and of code made at run time. Of 42 of the former one needed more than 4 KB, of 5,541 stacks of node 7 more than 8.
+// rareCopy is how many bytes of stacks are copied of the whole system where the kernel unwinds: copies are of programs
+// that have just begun, and of code made at run time. Of 42 of the former one needed more than 8 KB, of 5,541 stacks of
+// node 7. Deep programs have a few copies at their start, which one recording alone may want whole.
 const rareCopy = 8 << 10
 
 // errRaw says why a recording for perf is unwound in copies.
