@@ -25,7 +25,7 @@ type copies struct {
 
 // newCopies returns the copies of a recording that reads from a number of rings.
 func newCopies(opt *Options, op *opened, rings int) *copies {
-	return &copies{unwinder: newUnwinder(opt), opt: opt, open: op, ahead: make([]ahead, rings)}
+	return &copies{unwinder: newUnwinder(opt), growth: growth{few: 2}, opt: opt, open: op, ahead: make([]ahead, rings)}
 }
 
 // dwarfRegs is the registers of a sample, in the order in which the mask
@@ -87,6 +87,7 @@ type growth struct {
 	mutedAt uint64
 	stacks  uint64
 	short   uint64 // those that stayed incomplete because the copy was too short
+	few     uint64 // fewer of them are no reason for longer copies
 	grown   bool   // copies are as long as Options.Grow, or were
 	crowded bool   // samples were lost since the last round
 	shrunk  bool   // copies are as long as Options.Copy for good
@@ -95,7 +96,7 @@ type growth struct {
 // end switches to longer copies if too many stacks have stayed incomplete, and back to shorter ones
 // for good if samples are lost, since nothing is known of the stack of a lost sample.
 func (k *copies) end(uint64) error {
-	const few, inMany = 2, 400
+	const inMany = 400
 	if k.crowded {
 		k.crowded = false
 		if k.grown && !k.shrunk {
@@ -106,7 +107,7 @@ func (k *copies) end(uint64) error {
 		k.grown = true // it never is
 		k.shrunk = true
 	}
-	if k.grown || len(k.open.long.all) == 0 || k.short < few || k.short*inMany < k.stacks {
+	if k.grown || len(k.open.long.all) == 0 || k.short < k.few || k.short*inMany < k.stacks {
 		return nil
 	}
 	k.grown = true

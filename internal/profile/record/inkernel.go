@@ -97,6 +97,7 @@ func newInKernel(o *Options) (k *inKernel, err error) {
 // attach gives the programs to the events of a session, whose copies are base.
 func (k *inKernel) attach(s *Session, base *copies) (err error) {
 	k.copies, k.tracker, k.unwound = base, s.tracker, s.unwound
+	k.few = 20 // the first samples of deep programs
 	streams := map[uint32]*stream{0: &s.open.samples, longSource: &s.open.long}
 	for i := range s.open.more {
 		streams[uint32(i+1)] = &s.open.more[i]

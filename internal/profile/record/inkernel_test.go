@@ -296,6 +296,21 @@ func openMaking(t *testing.T, opt *Options) (k *inKernel, tr *tracker, dir strin
 	return s.stacks.(*inKernel), s.tracker, dir
 }
 
+// TestInKernelGrow: copies grow if many are too short, not for those of a few programs that have just begun.
+func TestInKernelGrow(t *testing.T) {
+	opt := kernelOptions(t)
+	if opt == nil {
+		return
+	}
+	opt.Grow = 64000
+	k, _, _ := openMaking(t, opt)
+	k.stacks = 100
+	for k.short = range uint64(21) {
+		require.NoError(t, k.end(0))
+		assert.Equal(t, k.short == 20, k.grown, "%d of 100", k.short)
+	}
+}
+
 // TestInKernelReleased: tables of an object that a process has unmapped are freed once the kernel is told of that, and
 // those of objects that no stack has met once no process has them. Objects that stacks have met are known to those who
 // name frames.
