@@ -105,7 +105,8 @@ func (o *Options) openOnce(user, inKernel bool) (*opened, error) {
 		op.close()
 		return nil, err
 	}
-	if o.Grow > o.Copy && !o.Event.blocked && len(o.More) == 0 { // each event costs something at each switch
+	// Each event costs something at each switch, and what is hooked writes its copies with the first.
+	if o.Grow > o.Copy && !o.Event.blocked && !o.Event.hooked && len(o.More) == 0 {
 		op.long.source, op.long.attr = o.Event, o.longAttr(op.samples.attr)
 		if op.long.open(o, cpus, 0, op.samples.first...) != nil {
 			op.long.close() // it goes without
