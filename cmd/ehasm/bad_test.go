@@ -262,7 +262,7 @@ func TestNames(t *testing.T) {
 		path := writeFile(t, filepath.Join(dir, fmt.Sprint(i), name), smallELF(t, 0))
 		r := ehasm(t, "build", path)
 		assert.Equal(t, exitDone, r.code, r.stderr)
-		assert.Equal(t, 2, strings.Count(r.stdout, "\n"), r.stdout)
+		assert.Equal(t, 3, strings.Count(r.stdout, "\n"), r.stdout)
 		assert.Contains(t, r.stdout, output.Name(path))
 		assert.FileExists(t, path+".eh_elf.so")
 		r = ehasm(t, "prove", path+".eh_elf.so")
