@@ -346,8 +346,7 @@ func (k *inKernel) tell(pid int32, p *process, now time.Time) {
 	if k.byCopy[pid] = (lastTold{now, len(p.texts)}); !complete {
 		k.byCopy[pid] = lastTold{}
 	}
-	if v := k.views[p.view]; len(list) == 0 || v == nil && k.busy() || v != nil && v.maps == maps &&
-		v.regions == len(list) {
+	if v := k.views[p.view]; len(list) == 0 || v != nil && v.maps == maps && v.regions == len(list) {
 		return
 	}
 	view, err := k.kernel.MapProcess(uint32(pid), list)
