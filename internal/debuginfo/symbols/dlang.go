@@ -51,12 +51,8 @@ func demangleD(name string) (string, bool) {
 		s = s[len(thunk):]
 	}
 	d := &dName{s: s}
-	plain, isFunction := d.path()
-	if d.is("M") { // a method whose type is a reference
-		d.modifiers()
-	}
-	isFunction = isFunction || strings.IndexByte(dCalls, d.kind()) >= 0
-	if d.typ(); d.bad || !isFunction || d.pos != len(s) || !strings.Contains(plain, ".") {
+	plain, isFunction := d.mangled()
+	if d.bad || !isFunction || d.pos != len(s) || !strings.Contains(plain, ".") {
 		return "", false
 	}
 	if isClone {
@@ -167,6 +163,17 @@ func (d *dName) counted(item func() string) string {
 	return d.list(func() bool { n--; return n < 0 }, item)
 }
 
+// mangled reads what follows _D: a name and its type.
+func (d *dName) mangled() (name string, isFunction bool) {
+	name, isFunction = d.path()
+	if d.is("M") { // a method whose type is a reference
+		d.modifiers()
+	}
+	isFunction = isFunction || strings.IndexByte(dCalls, d.kind()) >= 0
+	d.typ()
+	return name, isFunction
+}
+
 // path reads a name with what it is in, and reports whether the parameters of a function followed it.
 func (d *dName) path() (name string, isFunction bool) {
 	for more := true; more && !d.bad; more = d.isSymbol() {
@@ -235,11 +242,10 @@ func (d *dName) argument() (s string) {
 	case d.is("V"):
 		kind := d.kind()
 		return d.value(kind, d.typ())
+	case d.is("S_D"):
+		s, _ = d.mangled()
 	case d.is("S"):
-		isMangled := d.is("_D")
-		if s, _ = d.path(); isMangled {
-			d.typ()
-		}
+		s, _ = d.path()
 	case d.is("X"):
 		return d.text(1, "")
 	default:
@@ -272,8 +278,7 @@ func (d *dName) value(kind byte, name string) string {
 			return d.put(d.value(0, ""), ":", d.value(0, ""))
 		}), brackets[1])
 	case d.is("f_D"):
-		function, _ := d.path()
-		d.typ()
+		function, _ := d.mangled()
 		return function
 	}
 	sign := d.word(dWords{{"N", "-"}, {"i", ""}})
