@@ -20,6 +20,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 // mutantsEnv asks for the long run: the number of mutants of the program.
@@ -67,6 +68,7 @@ func mutate(r *rand.Rand, list asm.Instructions, i int) string {
 // TestProgramMutants changes instructions of the program: what the kernel's verifier does not refuse, the walks beside
 // Table.Step find, but for changes that do no harm. See noHarm.
 func TestProgramMutants(t *testing.T) {
+	testtool.Long(t)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	n, strict := 40, false

@@ -9,11 +9,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 // Sections made to cost memory or time lose the FDEs that ask for too much,
 // soon, and no others.
 func TestBounds(t *testing.T) {
+	testtool.Long(t)
 	lost := func(t *testing.T, s *sectionBuilder, code codeImage, want string) *Table {
 		table, rep := buildOn(t, s.section(), code)
 		require.NotZero(t, rep.Entries.Lost)

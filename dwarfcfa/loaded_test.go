@@ -314,7 +314,7 @@ func libraryTable(t *testing.T, path string) (*Table, *Report) {
 func TestReloc(t *testing.T) {
 	testtool.Need(t, "readelf")
 	dir := t.TempDir()
-	for _, flags := range []string{"-Wl,-z,now", "-Wl,--pack-dyn-relocs=relr", "-Wl,-z,rel"} {
+	for _, flags := range testtool.Sweep([]string{"-Wl,-z,now", "-Wl,--pack-dyn-relocs=relr", "-Wl,-z,rel"}) {
 		file := relocated(t, dir, "g++", "lld", flags, "-mcmodel=large", "-fno-pic")
 		out, err := exec.Command("readelf", "-rW", filepath.Join(dir, "library.so")).Output()
 		require.NoError(t, err)
@@ -353,6 +353,7 @@ func (c counted) ReadAt(b []byte, off int64) (int, error) {
 
 // TestRelocationsCost: many relocations cost what the file has.
 func TestRelocationsCost(t *testing.T) {
+	testtool.Long(t)
 	const (
 		relocations = 1 << 14
 		maxPasses   = 12 // over the file

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 // decodableForms returns random instructions that the decoder takes, jumps aside, by form: also
@@ -58,6 +60,7 @@ func decodableForms(rng *rand.Rand, tries int) map[string][][]byte {
 
 // TestProcessorForms is TestProcessor for all that the decoder takes.
 func TestProcessorForms(t *testing.T) {
+	testtool.Long(t)
 	rng := rand.New(rand.NewPCG(1, 7))
 	forms := decodableForms(rng, 1_000_000)
 	total := processed{ops: map[instOp]int{}}

@@ -12,6 +12,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/testing/rowtest"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 // area is a stretch of a file that mutants are drawn from.
@@ -80,7 +81,7 @@ func small() *dwarfcfa.Table {
 // differ in a byte that no path reaches.
 func TestMutantsOfCode(t *testing.T) {
 	table := small()
-	for _, v := range variants() {
+	for _, v := range testtool.Sweep(variants()) {
 		image := compile(t, table, v)
 		_, err := Image(image, table)
 		require.NoError(t, err)

@@ -45,6 +45,9 @@ func spOf(k int) uint64 { return dataAt + uint64(k*caseSize+caseStack+stackLimit
 func TestProcessor(t *testing.T) {
 	forms := processorForms(t)
 	each := 40
+	if testing.Short() {
+		each = 10
+	}
 	if n := os.Getenv("PROVE_STATES"); n != "" {
 		var err error
 		each, err = strconv.Atoi(n)

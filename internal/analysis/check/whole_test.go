@@ -138,7 +138,11 @@ func TestWhole(t *testing.T) {
 		require.Empty(t, p.all[check.KindHidden]+p.all[check.KindHeader]+p.all[check.KindOverlap]+p.all[check.KindLSDA],
 			linker)
 		rng := rand.New(rand.NewPCG(46, uint64(len(linker))))
-		for n := range 81 {
+		mutants := 81
+		if testing.Short() {
+			mutants = 18 // two of each kind
+		}
+		for n := range mutants {
 			b := bytes.Clone(p.data)
 			one, gone := rng.IntN(throwers), -1
 			x, y := p.pair(b, one), p.pair(b, rng.IntN(throwers))

@@ -30,7 +30,7 @@ func TestPersonality(t *testing.T) {
 	lib, err := exec.Command("g++", "-print-file-name=libstdc++.so.6").Output()
 	require.NoError(t, err)
 	files[strings.TrimSpace(string(lib))] = true
-	for i, flags := range []string{"-O0", "-O2", "-O2 -no-pie", "-O2 -static"} {
+	for i, flags := range testtool.Sweep([]string{"-O0", "-O2", "-O2 -no-pie", "-O2 -static"}) {
 		exe := filepath.Join(dir, fmt.Sprint("p", i))
 		require.NoError(t, os.WriteFile(exe, compiled(t, strings.Fields(flags)...), 0o755))
 		files[exe] = true

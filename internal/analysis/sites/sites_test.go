@@ -76,7 +76,11 @@ func TestRoundTrip(t *testing.T) {
 // TestDamaged: bytes that were changed, cut off or added to give an error or a
 // table that keeps its promises.
 func TestDamaged(t *testing.T) {
-	for seed := range uint64(20000) {
+	seeds := uint64(20000)
+	if testing.Short() {
+		seeds = 2000
+	}
+	for seed := range seeds {
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		b, err := random(rnd).Encode()
 		require.NoError(t, err)

@@ -45,6 +45,9 @@ func TestGoRows(t *testing.T) {
 		"internal linker": {"-ldflags=-linkmode=internal"}, "gcc links": {"-ldflags=-linkmode=external"},
 		"pie": {"-buildmode=pie"},
 	} {
+		if testing.Short() && name != "internal linker" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			full, stripped := buildGo(t, flags...)
 			table, _, err := dwarfcfa.BuildTable(full, dwarfcfa.BuildOptions{Source: dwarfcfa.SourceDebugFrame})
