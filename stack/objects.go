@@ -17,6 +17,7 @@ type readerAt struct {
 	from uint64
 }
 
+// ReadAt reads as much as is mapped; what follows is io.EOF, as at the end of a file.
 func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
 	n := max(0, r.read(p, r.from+uint64(off)))
 	if n < len(p) {

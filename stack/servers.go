@@ -47,6 +47,8 @@ type servedMemory struct {
 	there  func(addr uint64) bool // whether the process has a page in memory
 }
 
+// read reads as far as it can without waiting: a page that is not in memory would have to come from its server, which
+// may be the stopped process itself. It asks page by page inside served mappings, and reads all between them at once.
 func (s *servedMemory) read(p []byte, addr uint64) (n int) {
 	for n < len(p) {
 		part := p[n:]

@@ -61,6 +61,7 @@ const (
 	noBias   // no program header gives the load bias
 )
 
+// view returns what w keeps of m. Stacks of one process mostly follow each other, so the last one is asked first.
 func (w *Walker) view(m *Maps) *view {
 	if w.last != nil && w.last.maps == m {
 		return w.last

@@ -66,6 +66,8 @@ func (p *Plan) Keep(named []string, cache string) error {
 	return keep(cache, paths)
 }
 
+// keep appends the paths that the list lacks. It appends instead of replacing the file, so that two builds at a time
+// lose nothing; a path below one that is listed adds nothing.
 func keep(cache string, paths []string) error {
 	listed, err := Kept(cache)
 	if err != nil {

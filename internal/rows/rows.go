@@ -216,6 +216,8 @@ func (s *rowStepper) Release() {
 	}()
 }
 
+// Step steps by the table's row, and where it has none by rows made from code. A row that refuses ends the walk: made
+// rows only fill gaps.
 func (s *rowStepper) Step(regs *abi.Regs, mem *ehelf.Memory, bias uint64) abi.Status {
 	status := s.rows.Step(regs, mem, bias)
 	if status != abi.StatusNoInfo || s.code == nil {
@@ -224,6 +226,8 @@ func (s *rowStepper) Step(regs *abi.Regs, mem *ehelf.Memory, bias uint64) abi.St
 	return s.code.Step(regs, mem, bias)
 }
 
+// Took counts steps, and reports once that compiling pays: to the one call that crosses the border, whatever others
+// count at the same time.
 func (s *rowStepper) Took(steps int) bool {
 	n := s.taken.Add(int64(steps))
 	if n < s.worth || n-int64(steps) >= s.worth {

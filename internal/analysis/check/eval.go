@@ -40,6 +40,7 @@ func (w word) plus(n int64) word {
 // pointer, the garbage collector would have to find it for each row.
 type words []word
 
+// pop returns the last word and the others.
 func (st words) pop() (word, words) {
 	if n := len(st); n > 0 {
 		return st[n-1], st[:n-1]

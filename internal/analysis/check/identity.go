@@ -44,6 +44,8 @@ func (n *Names) Of(name string, fs []Finding) []string {
 // address matches what another build puts elsewhere.
 var address = regexp.MustCompile("0x[0-9a-f]+")
 
+// printable replaces control characters: an identity is one line with tabs between its fields, and names in files are
+// hostile.
 func printable(r rune) rune {
 	if r < ' ' || r == 0x7f {
 		return '?'

@@ -53,6 +53,7 @@ type location struct {
 	v    codeflow.Value
 }
 
+// holds reports whether the word has the value in a state.
 func (x *location) holds(s *codeflow.State) bool {
 	if x.base != nil {
 		return wordAt(x.base, s) == x.v
@@ -60,6 +61,8 @@ func (x *location) holds(s *codeflow.State) bool {
 	return s.Slot(0, x.off) == x.v
 }
 
+// set takes a row apart once, for all the instructions that it covers. Most instructions change nothing that the row
+// is about, and then need no comparison: see keeps.
 func (p *plainRow) set(row *dwarfcfa.Row, in *dwarfcfa.Interp) {
 	*p = plainRow{}
 	// Offsets of more than 32 bits are left to judge, which knows that no state has them.

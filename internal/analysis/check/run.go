@@ -176,6 +176,7 @@ func (s *Subject) noRows(p *codeflow.Program, rep *Report) {
 	}
 }
 
+// reason counts n instructions that were not judged, by why.
 func (c *function) reason(why string, n int) {
 	if c.rep.reasons == nil {
 		c.rep.reasons = map[string]int{}
@@ -401,6 +402,9 @@ func keepsFrame(in *x86.Inst, s *codeflow.State) bool {
 	return in.Op != x86.OpJCC || in.Cond != x86.CondNE // after jne, rsp may be known
 }
 
+// close makes a finding of a run that has ended. The class is decided here and not at its first instruction, for it
+// depends on what follows: a row that is true elsewhere is one that the code has moved under, and one wrong
+// instruction beside a border is a border off by one.
 func (c *function) close(r *run) {
 	f := r.f
 	truly := c.truly[c.rows.find(uint64(r.row.Start))]

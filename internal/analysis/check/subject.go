@@ -66,6 +66,7 @@ type rows struct {
 
 func (s *Subject) newRows() *rows { return &rows{s: s, interp: dwarfcfa.NewInterp(), i: -1} }
 
+// load interprets the FDE of function i, unless it is the one at hand. The memory of rows is used again.
 func (r *rows) load(i int) {
 	if r.i != i {
 		r.i = i

@@ -52,6 +52,9 @@ func Describe(o *dwarfcfa.File, sections []*dwarfcfa.Section) (*Described, error
 // entrySize is about how many bytes of a section an FDE takes, rather less than more.
 const entrySize = 40
 
+// collect takes the FDEs of a section, with call sites from their LSDAs. FDEs behind a terminator are taken, too:
+// unwinders that search .eh_frame_hdr find them, and Behind notes where they begin. FDEs that cannot be read, or have
+// no code, are counted only: one bad entry must not hide the others.
 func (d *Described) collect(sec *dwarfcfa.Section, areas *lsda.Reader) {
 	if sec.Source() == dwarfcfa.SourceEHFrame {
 		d.Frame = sec

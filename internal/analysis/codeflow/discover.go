@@ -176,6 +176,7 @@ func (l *listing) indirect(k int32) {
 	}
 }
 
+// setTable notes the targets of jump k; what lies there is decoded next.
 func (l *listing) setTable(k int32, ts []uint64) {
 	l.switches.table[l.pcs[k]] = ts
 	for _, t := range ts {

@@ -49,6 +49,8 @@ func (m *machine) base(pc uint64, s *State) {
 	s.dropBase(s.Regs[rsp].Reg)
 }
 
+// push moves rsp by size bytes and stores v there. store keeps no register that calls may change; a push of one is
+// kept all the same, since rows may name it.
 func (s *State) push(size int32, v Value) {
 	s.move(-size)
 	if r := s.Regs[rsp]; r.Kind == Base {
@@ -64,6 +66,7 @@ func (s *State) move(n int32) {
 	s.Regs[rsp] = s.Regs[rsp].plus(int64(n)) // an entry value, of a stack in a register, is one no more
 }
 
+// top returns the word that rsp points to, unknown if the stack pointer is.
 func (s *State) top() Value {
 	if r := s.Regs[rsp]; r.Kind == Base {
 		return s.Slot(r.Reg, r.Off)
@@ -195,6 +198,7 @@ func (s *State) read(in *x86.Inst) Value {
 	return Value{}
 }
 
+// pop executes pop to a register or to memory.
 func (m *machine) pop(in *x86.Inst, s *State) {
 	// The word is read before rsp moves, and stays where it is: rows may go on naming it.
 	a, v := &in.Args[0], s.top()
@@ -214,6 +218,8 @@ func (m *machine) pop(in *x86.Inst, s *State) {
 	}
 }
 
+// lea executes lea. Of addresses that the state does not know nothing is kept, but for one that may begin a second
+// frame.
 func (m *machine) lea(pc uint64, in *x86.Inst, s *State) {
 	a, v := &in.Args[0], Value{}
 	// lea computes addresses, and is how compilers move rsp without changing flags.
@@ -285,6 +291,9 @@ func (m *machine) mov(pc uint64, in *x86.Inst, s *State) {
 	}
 }
 
+// memStore stores v through the memory operand. A store through rsp, rbp or a copy of rsp forgets what it overlaps.
+// One through another pointer is believed less: paths that are never taken write past arrays into words that rows
+// name.
 func (m *machine) memStore(pc uint64, in *x86.Inst, s *State, v Value) {
 	m.secondFrame(pc, in, s, v)
 	base, off, ok := s.addr(in)
@@ -417,6 +426,9 @@ func (img *Image) replacesReturn(t uint64) bool {
 		in.Mem.Disp >= 8
 }
 
+// call executes call. A call of the next instruction, whose address the code takes, only pushes that address, as
+// position-independent code once did. After any other call the registers that the psABI lets a callee change are
+// unknown, apart from those of which the callee's code shows that it keeps them; what lies below rsp is gone.
 func (m *machine) call(pc uint64, in *x86.Inst, s *State) {
 	if t := in.Target(pc); in.Args[0].Kind == x86.KRel && in.Imm == 0 && m.code.p.img.TakesAddress(t) && !m.code.ends(t) {
 		s.push(8, Value{})

@@ -52,6 +52,7 @@ type union struct {
 	count []int    // by root: functions
 }
 
+// root returns the group of function i, and halves the way to it for later questions.
 func (u *union) root(i int) int {
 	group := u.p.group
 	for int(group[i]) != i {
@@ -67,6 +68,8 @@ func (u *union) joins(i int) bool {
 	return !fn.Shared && !fn.Signal && !strings.HasPrefix(u.p.img.SectionOf(fn.Lo), ".plt")
 }
 
+// join makes one group of two. The smaller number becomes the root, so that the groups do not depend on the order of
+// joins. Groups over maxParts or maxCode are not made: see there.
 func (u *union) join(i, g int) {
 	a, b := u.root(i), u.root(g)
 	if a == b || u.count[a]+u.count[b] > maxParts || u.size[a]+u.size[b] > maxCode || !u.joins(i) || !u.joins(g) {

@@ -119,6 +119,8 @@ func NewImage(r io.ReaderAt) (img *Image, err error) {
 	return img, nil
 }
 
+// load reads the segments. Code and data that relocations change are read whole; read-only data, often most of a
+// file, in pieces when a jump table needs them. The bounds are against headers that claim more than the file has.
 func (img *Image) load(f *elf.File, r io.ReaderAt) error {
 	var total uint64
 	for _, p := range f.Progs {
@@ -177,6 +179,8 @@ func readAll(r io.ReaderAt, off, n uint64) ([]byte, error) {
 	return out, nil
 }
 
+// addSymbols notes what symbols say of code: where functions begin, which other objects may call, which never return,
+// and where compilers have split off parts. A part's symbol begins no function: control comes to it with a frame.
 func (img *Image) addSymbols(ss []elf.Symbol) {
 	for _, s := range ss {
 		t := elf.ST_TYPE(s.Info)
@@ -302,6 +306,7 @@ func (img *Image) at(a, n uint64) []byte {
 	return nil
 }
 
+// word returns the 8 bytes at a link-time address, after relative relocations; false if the file has none there.
 func (img *Image) word(a uint64) (uint64, bool) {
 	b := img.at(a, 8)
 	if b == nil {
@@ -310,6 +315,7 @@ func (img *Image) word(a uint64) (uint64, bool) {
 	return binary.LittleEndian.Uint64(b), true
 }
 
+// half returns the 4 bytes at a link-time address, as jump tables have them: signed, from the table's own address on.
 func (img *Image) half(a uint64) (int32, bool) {
 	b := img.at(a, 4)
 	if b == nil {

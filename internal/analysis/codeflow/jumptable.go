@@ -76,6 +76,7 @@ type tables struct {
 	found  []uint64 // scratch of readTable
 }
 
+// begin empties t for another group and keeps its memory: a run has as many groups as functions.
 func (t *tables) begin() {
 	t.jumps, t.held, t.heldAt, t.data = t.jumps[:0], t.held[:0], 0, t.data[:0]
 	for r := range t.leas {
@@ -123,6 +124,10 @@ func (l *listing) resolveHeld() (found bool) {
 	return found
 }
 
+// heldTargets returns the targets of a held jump, ascending: of the tables that were read at addresses which its part
+// puts into the register. If none of these was read, one address is read as a table of the form that the code before
+// the jump suggests; among several, nothing says which belongs to the jump. If there is no address, the jump has the
+// tables of its part.
 func (l *listing) heldTargets(h held) (out []uint64) {
 	out = append(out, l.switches.table[l.pcs[h.jump]]...)
 	part := l.partOf(l.pcs[h.jump]).i
@@ -165,6 +170,7 @@ func ofPart(all []tableAddr, part int) (own []tableAddr) {
 	return own
 }
 
+// compare orders addresses, so that no result depends on the order of a map.
 func (l tableAddr) compare(o tableAddr) int {
 	return cmp.Or(cmp.Compare(l.addr, o.addr), cmp.Compare(l.part, o.part))
 }
@@ -235,6 +241,8 @@ func (l *listing) compare(pc uint64, c x86.Cond, t *tableForm) {
 	}
 }
 
+// look takes from an instruction before an indirect jump what it says of the table. tableForm lists the forms. The
+// instruction nearest to the jump counts, so what is known already stays.
 func (l *listing) look(pc uint64, q *x86.Inst, t *tableForm) {
 	a, b := &q.Args[0], &q.Args[1]
 	reg := func(o *x86.Arg) int {

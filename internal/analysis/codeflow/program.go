@@ -470,6 +470,8 @@ type batch struct {
 	w, bits uint64
 }
 
+// set adds an address, which is not below the one before. Words that are done go to the shared set by one atomic
+// operation for 64 addresses, since workers sweep neighbouring code at the same time.
 func (t *batch) set(a uint64) {
 	if a < t.s.lo || a >= t.s.hi {
 		return
@@ -482,6 +484,7 @@ func (t *batch) set(a uint64) {
 	t.bits |= 1 << (k % 64)
 }
 
+// flush adds the word in hand; it must follow the last set.
 func (t *batch) flush() {
 	if t.bits != 0 {
 		t.s.or(t.w, t.bits)
@@ -489,6 +492,7 @@ func (t *batch) flush() {
 	}
 }
 
+// has reports whether a is in the set. It may run while others add: it then sees a state before or after.
 func (b *addrSet) has(a uint64) bool {
 	if a < b.lo || a >= b.hi {
 		return false

@@ -164,6 +164,7 @@ func (p *Program) Again(i int, b Beginner, each func(r *Result)) {
 	}
 }
 
+// sortedKeys returns the keys ascending: results must not depend on the order of a map.
 func sortedKeys(m map[int]bool) []int {
 	out := make([]int, 0, len(m))
 	for i := range m {

@@ -121,6 +121,8 @@ func (s *State) ReturnKept() bool { return s.Slot(0, -8) == entryOf(RA) }
 // Put sets the word at base plus off to v.
 func (s *State) Put(base uint8, off int32, v Value) { s.store(base, off, 8, v) }
 
+// put adds a slot. If there is no room, an entry value takes the place of an address: rows name entry values, and
+// addresses only help to find them. Other values are dropped, which means unknown.
 func (s *State) put(base uint8, off int32, v Value) {
 	if s.n < maxSlots {
 		s.slots[s.n] = slot{off: off, base: base, v: v}

@@ -73,6 +73,7 @@ func appendProgram(b []byte, f *Function) []byte {
 	return b
 }
 
+// appendAdvance appends the shortest DW_CFA_advance_loc of a distance in bytes; functions have less than 4 GB.
 func appendAdvance(b []byte, delta uint64) []byte {
 	switch {
 	case delta == 0:
@@ -87,6 +88,8 @@ func appendAdvance(b []byte, delta uint64) []byte {
 	return le.AppendUint32(append(b, byte(dwarfcfa.CFAAdvanceLoc4)), uint32(delta))
 }
 
+// appendCFA appends the shortest instruction that makes the CFA what it is (DWARF 5 §6.4.2.2). Only a register plus
+// an offset can be changed in part: after an expression, both are said again.
 func appendCFA(b []byte, was, is CFA) []byte {
 	switch {
 	case was == is:
@@ -125,6 +128,8 @@ func (c CFA) expression() []byte {
 	return e
 }
 
+// appendRule appends a register's rule (DWARF 5 §6.4.2.3). Offsets that are no multiple of the data alignment cannot
+// be factored and take an expression.
 func appendRule(b []byte, reg uint8, rule Rule) []byte {
 	switch rule.Where {
 	case Same:
@@ -147,6 +152,7 @@ func appendRule(b []byte, reg uint8, rule Rule) []byte {
 	return dwarfcfa.AppendSLEB(append(b, byte(dwarfcfa.CFAOffsetExtendedSF), reg), int64(rule.Offset/dataAlign))
 }
 
+// appendBlock appends an expression with its length.
 func appendBlock(b, block []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(block))), block...)
 }

@@ -206,6 +206,8 @@ func rowAt(s *codeflow.State) (row Row, ok bool) {
 	return row, true
 }
 
+// ruleOf returns the rule of a register that is where the analysis says. Not known is a rule as well, undefined: an
+// unwinder that took the register as unchanged would give a wrong value to callers.
 func ruleOf(w codeflow.Where) Rule {
 	switch w.Kind {
 	case codeflow.Same:

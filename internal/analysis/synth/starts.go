@@ -85,6 +85,8 @@ type startSet struct {
 	jumped bool // the last sweep met a jump into a gap
 }
 
+// newStartSet begins with what the file itself says: symbols and relocations. .init and .fini have no symbol in
+// stripped files, but the loader calls them.
 func newStartSet(img *codeflow.Image, gaps []span) *startSet {
 	s := &startSet{img: img, certain: map[uint64]bool{}, called: map[uint64]bool{}, taken: map[uint64]bool{},
 		refers: map[uint64]bool{}, gaps: gaps}

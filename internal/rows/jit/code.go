@@ -138,6 +138,8 @@ func (c *Code) Returns(pc uint64) bool {
 	return c.returns(pc) || c.renew(pc) && c.returns(pc)
 }
 
+// returns is Returns with the lock held and without asking anew. Code that cannot be read counts as a return address:
+// nothing speaks against it, and the frame would be lost.
 func (c *Code) returns(pc uint64) bool {
 	var buf [unwind.MaxCall]byte
 	code := buf[:]

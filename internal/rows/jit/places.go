@@ -85,6 +85,8 @@ func (p *Places) SeeIf(pid int32, pids, mounts uint64) {
 	}
 }
 
+// add keeps the place of a process in place of an older one. Each holds a descriptor, so beyond mostPlaces the oldest
+// goes.
 func (p *Places) add(pid int32, pl *place) {
 	if old := p.byPID[pid]; old != nil {
 		old.close()
