@@ -69,6 +69,7 @@ func agentVerb() verb {
 		fs.StringArrayVar(&opt.Push.Headers, "push-header", nil,
 			"header of each request: `LINE` is 'NAME: VALUE', or @FILE of such")
 		opt.outputFlags()
+		fs.Lookup("output").Usage = "with --every, the folder; else a `FILE`, whose name chooses the format"
 		opt.targetFlags("record")
 		opt.eventFlags()
 		opt.nameFlags()

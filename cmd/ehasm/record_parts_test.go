@@ -174,6 +174,9 @@ func TestRecordContinuousMisuse(t *testing.T) {
 		assert.Equal(t, exitUsage, r.code, "%q", args)
 		assert.Contains(t, r.stderr, text)
 	}
+	help := ehasm(t, "agent", "--help").stdout
+	assert.Contains(t, help, "with --every, the folder")
+	assert.NotContains(t, help, "-: text", "it is refused")
 }
 
 // TestRecordPush sends profiles to a server that is not there at first, and keeps what it
