@@ -22,23 +22,41 @@ import (
 // comes with a copy of the stack, as all do without it.
 type inKernel struct {
 	*copies
-	tracker  *tracker
-	unwound  func(*sampled, *thread, *process) // is called for each walk
-	kernel   *bpfunwind.Unwinder
-	programs map[uint32]*bpfunwind.Program // by Source.ID
-	hooks    []io.Closer                   // that run programs of events that are hooked
-	follows  bool                          // the kernel follows which processes are recorded
+	tracker *tracker
+	unwound func(*sampled, *thread, *process) // is called for each walk
+	kernel  *bpfunwind.Unwinder
+	walks   *bpfunwind.Queue
+	programs
 	tables
-	views  map[uint32]*kernelView
-	old    []uint32           // views that no process has; their samples may still be in the rings
-	oldest int                // of them, those whose samples this round has
+	views  views
 	byCopy map[int32]lastTold // processes whose samples came with copies
 	came   bool               // samples have come with copies in this round
 	fresh  bool               // the kernel was told of a process since
 
-	walks *bpfunwind.Queue
-	lost  uint64 // as of the last call of beside
-	bytes uint64
+	lost, bytes uint64 // as of the last call of beside
+}
+
+// programs run at the events of a recording.
+type programs struct {
+	bySource map[uint32]*bpfunwind.Program // by Source.ID
+	hooks    []io.Closer                   // that run programs of events that are hooked
+	follows  bool                          // the kernel follows which processes are recorded
+}
+
+func (p *programs) close() {
+	for _, h := range p.hooks {
+		h.Close()
+	}
+	for _, program := range p.bySource {
+		program.Close()
+	}
+}
+
+// views are what the kernel was told of processes.
+type views struct {
+	list   map[uint32]*kernelView
+	old    []uint32 // that no process has; their samples may still be in the rings
+	oldest int      // of old, those whose samples this round has
 }
 
 // kernelView is what processes had mapped when the kernel was told.
@@ -46,6 +64,33 @@ type kernelView struct {
 	maps    *unwind.Maps
 	regions int
 	users   int
+}
+
+// of returns the view of a process; nil: it has none.
+func (v *views) of(p *process) *kernelView { return v.list[p.view] }
+
+// give gives a process a view.
+func (v *views) give(p *process, view uint32) {
+	p.view = view
+	v.list[view].users++
+}
+
+// leave takes its view from a process.
+func (v *views) leave(p *process) {
+	if view := v.of(p); view != nil {
+		if view.users--; view.users == 0 {
+			v.old = append(v.old, p.view)
+		}
+	}
+	p.view = 0
+}
+
+// forget drops the oldest.
+func (v *views) forget() {
+	for _, view := range v.old[:v.oldest] {
+		delete(v.list, view)
+	}
+	v.old = v.old[v.oldest:]
 }
 
 // lastTold says when the kernel was last told of a process, and how many files it had mapped.
@@ -66,8 +111,8 @@ func newInKernel(o *Options) (k *inKernel, err error) {
 	if !firstNamespace() {
 		return nil, errNamespace
 	}
-	k = &inKernel{tables: newTables(o.Tables), views: make(map[uint32]*kernelView), byCopy: make(map[int32]lastTold),
-		programs: make(map[uint32]*bpfunwind.Program)}
+	k = &inKernel{tables: newTables(o.Tables), views: views{list: make(map[uint32]*kernelView)},
+		byCopy: make(map[int32]lastTold), programs: programs{bySource: make(map[uint32]*bpfunwind.Program)}}
 	const part = 4 // of a ring for copies; the kernel takes the memory of both at once
 	k.kernel, err = bpfunwind.Load(bpfunwind.Options{MaxFrames: o.MaxStack, RingSize: o.Ring / part, Copies: withCopy})
 	if err != nil {
@@ -97,12 +142,14 @@ func newInKernel(o *Options) (k *inKernel, err error) {
 // attach gives the programs to the events of a session, whose copies are base.
 func (k *inKernel) attach(s *Session, base *copies) (err error) {
 	k.copies, k.tracker, k.unwound = base, s.tracker, s.unwound
-	k.few = 20 // the first samples of deep programs
+	if s.opt.Target.All {
+		k.few = 20 // the first samples of deep programs
+	}
 	streams := map[uint32]*stream{0: &s.open.samples, longSource: &s.open.long}
 	for i := range s.open.more {
 		streams[uint32(i+1)] = &s.open.more[i]
 	}
-	for number, program := range k.programs {
+	for number, program := range k.bySource {
 		st := streams[number]
 		for i, event := range st.all {
 			if st.source.hooked { // one for each CPU
@@ -173,7 +220,7 @@ func (k *inKernel) load(o *Options, e *Event, number uint32) error {
 		}
 		k.hooks = append(k.hooks, l)
 	}
-	k.programs[number] = program
+	k.bySource[number] = program
 	e.hooked = source.Output
 	k.follows = k.follows || e.hooked && !o.Target.All
 	return nil
@@ -186,18 +233,13 @@ func (k *inKernel) close() {
 	if k.making {
 		<-k.done
 	}
-	for _, h := range k.hooks {
-		h.Close()
-	}
-	for _, p := range k.programs {
-		p.Close()
-	}
+	k.programs.close()
 	k.kernel.Close()
 }
 
 // begin takes the walks that the kernel has made.
 func (k *inKernel) begin() (waiting bool, err error) {
-	k.oldest = len(k.old)
+	k.views.oldest = len(k.views.old)
 	return k.walks.Fill()
 }
 
@@ -210,17 +252,14 @@ func (k *inKernel) arrive(ring int, raw, next []byte, when uint64) {
 // end counts the walks before limit, and tells the kernel of processes.
 func (k *inKernel) end(limit uint64) error {
 	k.walks.Before(limit, k.countWalk)
-	for _, view := range k.old[:k.oldest] {
-		delete(k.views, view)
-	}
-	k.old = k.old[k.oldest:]
+	k.views.forget()
 	k.update(time.Now())
 	return k.copies.end(limit)
 }
 
 // countWalk counts a walk of the kernel.
 func (k *inKernel) countWalk(w *bpfunwind.Sample) {
-	view := k.views[w.View]
+	view := k.views.list[w.View]
 	if w.Source == 0 && k.grew(w.Time) {
 		return
 	}
@@ -346,37 +385,27 @@ func (k *inKernel) tell(pid int32, p *process, now time.Time) {
 	if k.byCopy[pid] = (lastTold{now, len(p.texts)}); !complete {
 		k.byCopy[pid] = lastTold{}
 	}
-	if v := k.views[p.view]; len(list) == 0 || v != nil && v.maps == maps && v.regions == len(list) {
+	if v := k.views.of(p); len(list) == 0 || v == nil && k.busy() || v != nil && v.maps == maps &&
+		v.regions == len(list) {
 		return
 	}
 	view, err := k.kernel.MapProcess(uint32(pid), list)
 	if err != nil {
 		return
 	}
-	k.leave(p)
-	p.view = view
-	k.views[view] = &kernelView{maps, len(list), 1}
+	k.views.leave(p)
+	k.views.list[view] = &kernelView{maps: maps, regions: len(list)}
+	k.views.give(p, view)
 	k.fresh = true
-}
-
-// leave takes its view from a process.
-func (k *inKernel) leave(p *process) {
-	if v := k.views[p.view]; v != nil {
-		if v.users--; v.users == 0 {
-			k.old = append(k.old, p.view)
-		}
-	}
-	p.view = 0
 }
 
 // forked gives a child the view of its parent.
 func (k *inKernel) forked(child, parent int32) {
 	c, p := k.tracker.processes[child], k.tracker.processes[parent]
-	if c == nil || p == nil || k.views[p.view] == nil || k.kernel.Fork(uint32(child), uint32(parent)) != nil {
+	if c == nil || p == nil || k.views.of(p) == nil || k.kernel.Fork(uint32(child), uint32(parent)) != nil {
 		return
 	}
-	c.view = p.view
-	k.views[p.view].users++
+	k.views.give(c, p.view)
 }
 
 // started notes a process that is recorded.
@@ -390,7 +419,7 @@ func (k *inKernel) started(pid int32) {
 func (k *inKernel) changed(pid int32, p *process, ended bool) {
 	delete(k.byCopy, pid)
 	known := p.view != 0
-	k.leave(p)
+	k.views.leave(p)
 	switch {
 	case k.follows && !ended:
 		k.started(pid)
@@ -407,7 +436,7 @@ func (k *inKernel) beside() (lost, bytes uint64) {
 	}
 	lost, bytes = k.lost, k.bytes
 	k.lost, k.bytes = stats.Lost, stats.Bytes
-	for _, p := range k.programs {
+	for _, p := range k.bySource {
 		missed, _ := p.Missed()
 		k.lost += missed
 	}

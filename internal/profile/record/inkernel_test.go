@@ -222,7 +222,7 @@ func TestInKernelGrow(t *testing.T) {
 	if opt == nil {
 		return
 	}
-	opt.Grow = 64000
+	opt.Grow, opt.Target = 64000, Target{All: true}
 	k, _, _ := openMaking(t, opt)
 	k.stacks = 100
 	for k.short = range uint64(21) {
@@ -251,7 +251,7 @@ func TestInKernelReleased(t *testing.T) {
 	}
 	_, p := tr.sampledThread(pid, pid)
 	k.tell(pid, p, time.Now())
-	require.Len(t, k.views, 1)
+	require.Len(t, k.views.list, 1)
 	k.need(p.sampledMaps, []uint64{start + 0x10, start + 0x20, 0x900000})
 	assert.Equal(t, objects[:1], met)
 	assert.Len(t, k.objects, 2)
@@ -313,7 +313,7 @@ func TestInKernelViews(t *testing.T) {
 	assert.Equal(t, unwind.NoMapping, ended(view), "other code is there")
 	assert.Equal(t, unwind.Outermost, ended(last))
 	require.NoError(t, k.end(0))
-	assert.NotContains(t, k.views, view)
+	assert.NotContains(t, k.views.list, view)
 }
 
 // worker is a program whose functions have a name of their own and frames of a size of their own; it ends as another

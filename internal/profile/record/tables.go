@@ -131,7 +131,7 @@ func (k *inKernel) release(are func(*unwind.Object) bool) {
 	t.leaving = slices.DeleteFunc(t.leaving, remove)
 	if len(t.leaving) > 0 { // processes have unmapped it since they were told of
 		for pid, p := range k.tracker.processes {
-			if v := k.views[p.view]; v != nil && v.maps != p.Maps() {
+			if v := k.views.of(p); v != nil && v.maps != p.Maps() {
 				k.byCopy[pid] = lastTold{}
 			}
 		}
