@@ -30,11 +30,11 @@ func TestInstructions(t *testing.T) {
 	shallow, deep, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	few, many := walksOf(t, shallow), walksOf(t, deep)
 	for name, most := range map[string]cost{
-		"ehu_backtrace":     {walk: 255, frame: 9},
-		"recorder":          {walk: 275, frame: 9},
-		"backtrace":         {walk: 335, frame: 9},
-		"unw_backtrace":     {walk: 325, frame: 9},
-		"_Unwind_Backtrace": {walk: 375, frame: 56},
+		"ehu_backtrace":     {walk: 130, frame: 7},
+		"recorder":          {walk: 150, frame: 7},
+		"backtrace":         {walk: 205, frame: 7},
+		"unw_backtrace":     {walk: 195, frame: 7},
+		"_Unwind_Backtrace": {walk: 225, frame: 55},
 		"cursor":            {walk: 800, frame: 70},
 	} {
 		a, b := few[name], many[name]

@@ -14,6 +14,8 @@
 #include "chain.h"
 #include "ehunwind.h"
 
+#pragma GCC visibility push(hidden) /* no address of these is in the global offset table */
+
 enum { PAGE = 4096, RED_ZONE = 128, MAX_BUILD_ID = 64, TABLE_KEY = 8, ROW_BITS = 12 };
 
 /* ---------------------------------------------------------------- trust.c, search.c, content.c, load.c */
@@ -234,8 +236,6 @@ struct ehu_slot {
     _Alignas(64) _Atomic uint64_t own[NUM_COLUMNS];
     _Atomic uint64_t left[NUM_COLUMNS];               /* how many left */
     _Atomic uint64_t owner;                           /* its thread pointer; 0: none yet */
-    uint64_t recalled;                                /* walks that ehu_recall_ took to the end */
-    uint8_t idle;                                     /* its next walks that go without ehu_recall_ */
 };
 extern struct ehu_slot ehu_slots_[NUM_SLOTS];
 
@@ -370,6 +370,7 @@ enum {
 struct ehu_own_stack {
     volatile uint64_t lo, hi;
     volatile uint64_t not_lo, not_hi;
+    struct ehu_memory *memory; /* of the slot that the thread owns; null: not asked for yet, or none */
 };
 extern __thread struct ehu_own_stack ehu_own_stack_ __attribute__((tls_model("initial-exec")));
 
@@ -446,12 +447,6 @@ int ehu_row_(const struct ehu_object *o, uint64_t pc, bool exact);
 size_t ehu_own_row_(struct ehu_walk *c, const struct ehu_object *o, bool mapped);
 /* ehu_eh_elf_of_ returns where the eh_elf begins whose code, with pc, a mapping is, or 0 if it is of something else. */
 uint64_t ehu_eh_elf_of_(const struct ehu_mapping *m, uint64_t pc);
-/*
- * ehu_recall_ takes up to max steps from *start by frames that the thread remembers, which owns a slot, and returns
- * their number. After a step, *regs has rsp, rbp and the pc, and the status is EH_ELF_OUTERMOST if the last frame's
- * row says so.
- */
-size_t ehu_recall_(struct ehu_slot *own, const eh_elf_regs_t *start, eh_elf_regs_t *regs, uint64_t *pcs, size_t max);
 size_t ehu_without_row_(struct ehu_walk *c, const struct ehu_table *t, const struct ehu_object *o, uint64_t *pc);
 size_t ehu_run_one_(struct ehu_walk *c, const struct ehu_table *t);
 void ehu_count_end_(int status);
@@ -480,7 +475,7 @@ struct ehu_end {
     int status; /* why the last step was not taken; 0: the array is full */
     bool guessed;
 };
-/* called by capture.S */
+/* ehu_backtrace_end_ is ehu_backtrace from the frame *regs, and stores how the walk ended unless end is null. */
 size_t ehu_backtrace_end_(void **pcs, size_t n, const eh_elf_regs_t *regs, struct ehu_end *end);
 void ehu_cursor_start_(ehu_cursor_t *cursor);                                /* called by capture.S */
 
@@ -490,8 +485,34 @@ enum ehu_worth {
     EHU_WHOLE,   /* to the frame whose table says that it is the outermost, or of the length asked for */
     EHU_ASTRAY   /* the tables led to a word or a return address in memory that cannot be read */
 };
+/*
+ * ehu_try_ takes up to max steps from regs, without guesses, for callers with another unwinder,
+ * and says how good they are. With to_end it goes on to the end, but stores no more than max.
+ * *stopped is the address at which a walk ended that is not whole.
+ */
 size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, bool to_end, enum ehu_worth *worth,
     uint64_t *stopped);
 void ehu_cursor_retry_(ehu_cursor_t *cursor, const eh_elf_regs_t *regs); /* a cursor for what ehu_try_ walked */
+
+/*
+ * What a walk has come to along the frames that its thread remembers. ehu_recall_on_ goes on along them, and returns
+ * how many steps the walk has taken then. After a step, *regs has rsp, rbp and the pc, and the status is
+ * EH_ELF_OUTERMOST if the last frame's row says so. The other two go on with all of a walk.
+ */
+struct ehu_way {
+    struct ehu_memory *m; /* null: without */
+    struct ehu_entry *e;      /* null: its first frame is not among them */
+    uint64_t *to;
+};
+void ehu_recall_none_(void); /* instead, without */
+size_t ehu_recall_on_(struct ehu_way way, const eh_elf_regs_t *start, eh_elf_regs_t *regs, uint64_t *pcs,
+    uint64_t *full);
+size_t ehu_backtrace_on_(struct ehu_way way, uint64_t *pcs, uint64_t *full, const eh_elf_regs_t *regs,
+    struct ehu_end *end);
+size_t ehu_try_on_(struct ehu_way way, const eh_elf_regs_t *regs, uint64_t *pcs, uint64_t *full, bool to_end,
+    enum ehu_worth *worth, uint64_t *stopped);
+uint64_t ehu_recalled_walks_(void); /* which used no table */
+
+#pragma GCC visibility pop
 
 #endif

@@ -5,7 +5,6 @@
  */
 #define REG(n) (8 * (n))
 #define VALID 136
-#define EXACT 140
 #define CALLER 0x1f0c8 /* 3 rbx, 6 rbp, 7 rsp, 12-15, 16 the pc */
 
 .macro save base, entry /* entry: rsp at the function's entry, from rsp now */
@@ -19,6 +18,5 @@
 	mov	%r15, REG(15)(\base)
 	mov	\entry(%rsp), %rax
 	mov	%rax, REG(16)(\base)
-	movl	$CALLER, VALID(\base)
-	movl	$0, EXACT(\base) /* and the status */
+	movq	$CALLER, VALID(\base) /* and 0 as exact and status */
 .endm

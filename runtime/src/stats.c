@@ -16,12 +16,11 @@ static uint64_t counter(enum ehu_counter c) { return atomic_load_explicit(&ehu_c
 void ehu_stats(ehu_stats_t *s)
 {
     memset(s, 0, sizeof *s);
-    for (int i = 0; i < NUM_SLOTS; i++) {
-        s->walks += *(volatile uint64_t *)&ehu_slots_[i].recalled;
+    s->walks = ehu_recalled_walks_();
+    for (int i = 0; i < NUM_SLOTS; i++)
         for (int c = 0; c < NUM_COLUMNS; c++)
             s->walks += atomic_load_explicit(&ehu_slots_[i].count[c], memory_order_relaxed) / ONE_WALK +
                         ehu_own_(&ehu_slots_[i], (unsigned)c) / ONE_WALK;
-    }
     s->refreshes = counter(COUNT_REFRESHES);
     s->full = counter(COUNT_FULL);
     s->no_info = counter(COUNT_NO_INFO);

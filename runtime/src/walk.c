@@ -348,25 +348,18 @@ __attribute__((noinline)) static size_t again(struct ehu_walk *c, const struct e
     return to_end ? on(by_steps, c, t, k) : k;
 }
 
-/* walk takes up to max steps from *start, and with to_end those to the end, without their pcs. It returns the number of all. */
-__attribute__((always_inline)) static inline size_t walk(struct ehu_walk *c, const eh_elf_regs_t *start, uint32_t flags,
-    uint64_t *pcs, size_t max,
-                                                         bool to_end)
+/* walk takes a walk from *start, and with to_end goes on to the end, without the pcs. It returns how many steps. */
+__attribute__((always_inline)) static inline size_t walk(struct ehu_walk *c, struct ehu_way way,
+    const eh_elf_regs_t *start, uint32_t flags, uint64_t *pcs, uint64_t *full, bool to_end)
 {
-    uint64_t thread = ehu_thread_pointer_();
-    struct ehu_slot *own = ehu_slot_of_(thread);
-    size_t k = 0;
+    size_t k = 0, max = (size_t)(full - pcs);
+    if (way.m)
+        k = ehu_recall_on_(way, start, &c->regs, pcs, full);
+    else
+        ehu_recall_none_();
     c->flags = flags;
-    if (ehu_owns_(own, thread)) {
-        if (own->idle > 0)
-            own->idle--; /* a handler may do so meanwhile, too, which does not matter */
-        else
-            k = ehu_recall_(own, start, &c->regs, pcs, max);
-        if (k > 0 && c->regs.status == EH_ELF_OUTERMOST) {
-            __asm__ volatile("incq %0" : "+m"(own->recalled)); /* which no handler can interrupt */
-            return k;
-        }
-    }
+    if (k > 0 && c->regs.status == EH_ELF_OUTERMOST)
+        return k;
     struct ehu_reading reading = ehu_enter_(ONE_WALK);
     const struct ehu_table *t = reading.table;
     if (k == 0)
@@ -387,30 +380,25 @@ __attribute__((always_inline)) static inline size_t walk(struct ehu_walk *c, con
     return k;
 }
 
-/* ehu_backtrace_end_ is ehu_backtrace from the frame *regs, and stores how the walk ended unless end is null. */
-size_t ehu_backtrace_end_(void **pcs, size_t n, const eh_elf_regs_t *regs, struct ehu_end *end)
+size_t ehu_backtrace_on_(struct ehu_way way, uint64_t *pcs, uint64_t *full, const eh_elf_regs_t *regs,
+    struct ehu_end *end)
 {
     struct ehu_walk w;
-    if (n == 0)
-        return 0;
-    pcs[0] = (void *)(uintptr_t)regs->reg[EH_ELF_RIP];
-    n = 1 + walk(&w, regs, 0, (uint64_t *)(void *)(pcs + 1), n - 1, false);
+    size_t k = walk(&w, way, regs, 0, pcs, full, false);
     if (end)
         *end = (struct ehu_end){w.regs.status, (w.flags & EHU_GUESSED) != 0};
-    return n;
+    return k;
 }
 
 /*
- * ehu_try_ takes up to max steps from regs, without guesses, for callers with another unwinder,
- * and says how good they are. With to_end it goes on to the end, but stores no more than max. Known
- * instructions are as good as a row: libgcc and libunwind recognise signal frames by them, too, and
- * libunwind procedure linkage tables, at which libgcc ends. *stopped is the address at which it ended.
+ * Known instructions are as good as a row: libgcc and libunwind recognise signal frames by them, too, and libunwind
+ * procedure linkage tables, at which libgcc ends.
  */
-size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, bool to_end, enum ehu_worth *worth,
-    uint64_t *stopped)
+size_t ehu_try_on_(struct ehu_way way, const eh_elf_regs_t *regs, uint64_t *pcs, uint64_t *full, bool to_end,
+    enum ehu_worth *worth, uint64_t *stopped)
 {
     struct ehu_walk w, *c = &w;
-    size_t k = walk(c, regs, EHU_ONLY_TABLES, pcs, max, to_end);
+    size_t k = walk(c, way, regs, EHU_ONLY_TABLES, pcs, full, to_end);
     int status = c->regs.status;
     uint64_t word;
     *stopped = pc_of(&c->regs);

@@ -1,7 +1,6 @@
 /*
  * Walks by remembered rows compared with those of a cursor, which remembers nothing: recall SECONDS SEED PLUGIN-A
- * PLUGIN-B. The plugins' functions have the same addresses, if loaded in turn, and frames of different size. Link with
- * --wrap=ehu_recall_.
+ * PLUGIN-B. The plugins' functions have the same addresses, if loaded in turn, and frames of different size.
  */
 #include <alloca.h>
 #include <dlfcn.h>
@@ -20,21 +19,12 @@
 #include "../src/internal.h"
 
 enum { MOST = 200, SIGNAL = 40, THREADS = 3, SHAPES = 12 };
-static _Atomic unsigned long walks, recalled, wrong, handled;
+static _Atomic unsigned long walks, wrong, handled;
 static volatile bool over;
 static const char *plugin[2];
 static __thread uint64_t state;
 static __thread sigjmp_buf *way_out;
 static volatile int sink;
-
-size_t __real_ehu_recall_(struct ehu_slot *, const eh_elf_regs_t *, eh_elf_regs_t *, uint64_t *, size_t);
-size_t __wrap_ehu_recall_(struct ehu_slot *own, const eh_elf_regs_t *start, eh_elf_regs_t *regs, uint64_t *pcs,
-    size_t max)
-{
-    size_t n = __real_ehu_recall_(own, start, regs, pcs, max);
-    recalled += n;
-    return n;
-}
 
 static uint64_t random_word(void) /* xorshift64* */
 {
@@ -189,6 +179,7 @@ static void with_plugin(int which)
     ehu_refresh();
 }
 
+static void *of_large, *of_variable;
 static ucontext_t caller, coroutine;
 static void in_coroutine(void)
 {
@@ -204,7 +195,7 @@ static void in_array(void)
     getcontext(&coroutine);
     coroutine.uc_stack.ss_sp = room;
     coroutine.uc_stack.ss_size = sizeof room;
-    coroutine.uc_link = &caller; /* a word behind its first frame */
+    coroutine.uc_link = of_large; /* the word behind its first frame; it never returns */
     makecontext(&coroutine, in_coroutine, 0);
     for (int i = 0; i < 4; i++)
         swapcontext(&caller, &coroutine);
@@ -263,8 +254,8 @@ __attribute__((noinline, noclone)) static void stepped(int n)
         tell("a walk in steps", got, k, want, m);
 }
 
-/* Frames whose words lie elsewhere: the walk must have the first alone. */
-static void astray(const char *what, void *pc, uint64_t rsp, uint64_t rbp)
+/* Frames whose words lie elsewhere: frames is what the walk must find. */
+static void astray(const char *what, size_t frames, void *pc, uint64_t rsp, uint64_t rbp)
 {
     for (int i = 0; i < 2; i++) {
         void *got[8];
@@ -274,12 +265,11 @@ static void astray(const char *what, void *pc, uint64_t rsp, uint64_t rbp)
         r.reg[EH_ELF_RSP] = rsp;
         r.reg[EH_ELF_RBP] = rbp;
         size_t n = ehu_backtrace_end_(got, 8, &r, &end);
-        if (n != 1)
-            tell(what, got, n, got, 1);
+        if (n != frames)
+            tell(what, got, n, got, frames);
     }
 }
 
-static void *of_large, *of_variable;
 __attribute__((noinline, noclone)) static void note(void **to)
 {
     void *pcs[2];
@@ -301,24 +291,96 @@ __attribute__((noinline, noclone)) static void by_rbp(int n)
     sink = room[0];
 }
 
-/* accessible maps pages of which all but the last can be read. */
+/* accessible maps pages that can be read, between others that cannot. */
 static char *accessible(size_t size)
 {
-    char *pages = mmap(NULL, size + 4 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (pages == MAP_FAILED || mprotect(pages, size, PROT_READ | PROT_WRITE) != 0)
+    char *pages = mmap(NULL, size + 5 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED || mprotect(pages + PAGE, size, PROT_READ | PROT_WRITE) != 0)
         abort();
-    return pages;
+    return pages + PAGE;
+}
+
+/* Return addresses with rows of all kinds, in code that is never executed. */
+#define ROW(n, cfi) cfi "\nnop\nrow_" #n ": nop\n"
+extern char row_0[], row_1[], row_2[], row_3[], row_4[], row_5[], row_6[], row_7[], row_8[];
+static char *const rows[] = {row_0, row_1, row_2, row_3, row_4, row_4, row_4, row_5, row_6, row_7, row_8};
+__asm__(".text\n.type all_rows, @function\nall_rows:\n.cfi_startproc\n"
+    ROW(0, ".cfi_def_cfa_offset 16")
+    ROW(1, ".cfi_offset rbp, -16")
+    ROW(2, ".cfi_def_cfa_offset 32")
+    ROW(3, ".cfi_offset rbp, -32")
+    ROW(4, ".cfi_def_cfa rbp, 16\n.cfi_offset rbp, -16")
+    ROW(5, ".cfi_def_cfa rbp, 32\n.cfi_same_value rbp")
+    ROW(6, ".cfi_def_cfa rsp, 16\n.cfi_undefined rip")
+    ROW(7, ".cfi_restore rip\n.cfi_escape 0xf, 3, 0x77, 16, 6") /* the CFA is in a word */
+    ROW(8, ".cfi_def_cfa rsp, 48\n.cfi_offset rbp, -16")
+    ".cfi_endproc\n.size all_rows, .-all_rows\n");
+
+/* Stacks of which words change between walks: pairs of rbp, or anything, and a return address. */
+enum { WORDS = 200, OUTERMOST = 8 };
+static uint64_t pair_word(const uint64_t *words, size_t i)
+{
+    uint64_t r = random_word() >> 8;
+    if (i % 2 == 1)
+        return (uint64_t)(uintptr_t)rows[r % (random_word() % 16 ? OUTERMOST : sizeof rows / sizeof *rows)];
+    if (r % 16 == 0)
+        return r >> 8;
+    return (uint64_t)(uintptr_t)&words[(i + 2 + 2 * (r % 3)) % WORDS];
+}
+
+__attribute__((noinline)) static void made_up(int walks_left)
+{
+    uint64_t words[WORDS + 16] = {0}, seen[MOST];
+    eh_elf_regs_t r = {.valid = FRAME_MASK};
+    size_t frames = 0;
+    for (; walks_left > 0; walks_left--) {
+        uint64_t what = random_word() >> 8, i = (what >> 8) % WORDS;
+        if (frames == 0 || what % 64 == 0) {
+            for (i = 0; i < WORDS; i++)
+                words[i] = pair_word(words, i);
+            i = 2 * (what >> 8) % 20;
+            r.reg[EH_ELF_RIP] = (uint64_t)(uintptr_t)rows[(what >> 16) % OUTERMOST];
+            r.reg[EH_ELF_RSP] = (uint64_t)(uintptr_t)&words[i];
+            r.reg[EH_ELF_RBP] = (uint64_t)(uintptr_t)&words[i + 2];
+        } else if (what % 8 == 0) {
+            words[i] = pair_word(words, i);
+        } else if (what % 16 == 1) {
+            r.reg[EH_ELF_RBP] = pair_word(words, i & ~(size_t)1);
+        } else if (what % 16 == 2) {
+            r.reg[EH_ELF_RIP] = seen[i % frames];
+        } else if (what % 16 == 3) {
+            r.reg[EH_ELF_RSP] += 16 * (i % 3) - 16;
+        } else if (what % 16 == 4) { /* where rbp may have been saved */
+            r.reg[EH_ELF_RIP] = words[i & ~(size_t)1];
+            r.reg[EH_ELF_RSP] = (uint64_t)(uintptr_t)&words[i | 1];
+        }
+        void *got[MOST], *want[MOST];
+        ehu_cursor_t c;
+        size_t max = what >> 16 & 3 ? MOST : (what >> 20) % 24 + 1, n = ehu_backtrace_end_(got, max, &r, NULL);
+        c.walk.regs = r;
+        ehu_cursor_start_(&c);
+        c.next = UINT16_MAX; /* by single steps */
+        want[0] = got[0];
+        size_t m = by_cursor(&c, want, max);
+        if (ehu_status(&c) == EHU_NOT_RISING) /* no real stack: others notice it later */
+            m = 1;
+        else if (n != m || memcmp(got, want, n * sizeof *got) != 0)
+            tell("a walk that is made up", got, n, want, m);
+        memcpy(seen, want, (frames = m) * sizeof *want);
+        walks++;
+    }
 }
 
 static void *strays(void *arg)
 {
-    uint64_t words[64] = {0}, other = (uint64_t)(uintptr_t)accessible(PAGE);
+    state = 1;
+    uint64_t words[528] = {0}, other = (uint64_t)(uintptr_t)accessible(PAGE);
     big();
     by_rbp(100);
     words[9] = (uint64_t)(uintptr_t)of_large;
-    astray("behind the stack", of_large, ehu_own_stack_.hi - 64, 0);
-    astray("downwards", of_variable, (uint64_t)(uintptr_t)&words[40], (uint64_t)(uintptr_t)&words[8]);
-    astray("at the start of memory", of_variable, (uint64_t)(uintptr_t)&words[40], (uint64_t)-8);
+    astray("behind the stack", 1, of_large, ehu_own_stack_.hi - 64, 0);
+    astray("downwards", 1, of_variable, (uint64_t)(uintptr_t)&words[40], (uint64_t)(uintptr_t)&words[8]);
+    astray("at the start of memory", 1, of_variable, (uint64_t)(uintptr_t)&words[40], (uint64_t)-8);
     words[45] = (uint64_t)(uintptr_t)of_large;
     words[51] = (uint64_t)(uintptr_t)of_variable;
     for (int i = 44; i <= 50; i += 6) { /* a frame whose caller was not found before: by rbp alone */
@@ -347,8 +409,33 @@ static void *strays(void *arg)
         if (n != m || memcmp(got, want, n * sizeof *got) != 0)
             tell("by a link", got, n, want, m);
     }
-    astray("on another stack", of_large, other + 1024, 0);
-    return arg;
+    astray("on another stack", 1, of_large, other + 1024, 0);
+    /* rbp was saved below the stack's first byte */
+    uint64_t first = (uint64_t)(uintptr_t)arg, known = ehu_own_stack_.lo;
+    *(void **)arg = of_large;
+    ehu_own_stack_.lo = first;
+    astray("below the stack", 2, of_variable, first, first - 8);
+    ehu_own_stack_.lo = known;
+    made_up(100000);
+    /* The same pc, and rsp from the end of the stack, with the same rbp: the caller is not the one of before. */
+    uint64_t end = ehu_own_stack_.hi;
+    for (uint64_t i = 0; i < 192; i++) {
+        void *got[3];
+        eh_elf_regs_t r = {.valid = FRAME_MASK};
+        bool again = i % 3 == 2;
+        uint64_t *frame = &words[8 * (i / 3)];
+        r.reg[EH_ELF_RIP] = (uint64_t)(uintptr_t)of_variable;
+        r.reg[EH_ELF_RSP] = (uint64_t)(uintptr_t)(frame + 2 * again);
+        r.reg[EH_ELF_RBP] = (uint64_t)(uintptr_t)(frame + 4);
+        frame[4] = 0;
+        frame[5] = (uint64_t)(uintptr_t)(again ? of_large : of_variable);
+        frame[7] = (uint64_t)(uintptr_t)of_variable;
+        ehu_own_stack_.hi = again ? end : end - 16;
+        size_t n = ehu_backtrace_end_(got, 3, &r, NULL);
+        if (n != 2 || got[1] != (void *)(uintptr_t)frame[5])
+            tell("with another end", got, n, (void *[]){of_variable, (void *)(uintptr_t)frame[5]}, 2);
+    }
+    return NULL;
 }
 
 /* ------------------------------------------------------------------------------- threads */
@@ -390,8 +477,9 @@ int main(int argc, char **argv)
     pthread_attr_t a;
     enum { SIZE = 1 << 18 };
     pthread_attr_init(&a);
-    pthread_attr_setstack(&a, accessible(SIZE), SIZE);
-    if (pthread_create(&t[0], &a, strays, NULL) != 0 || pthread_join(t[0], NULL) != 0)
+    char *stack = accessible(SIZE);
+    pthread_attr_setstack(&a, stack, SIZE);
+    if (pthread_create(&t[0], &a, strays, stack) != 0 || pthread_join(t[0], NULL) != 0)
         return 2;
     for (int i = 0; i < 4; i++) /* while nothing is remembered */
         by_none();
@@ -403,7 +491,7 @@ int main(int argc, char **argv)
             with_plugin(j);
     }
     stepped(12);
-    unsigned long before = recalled;
+    unsigned long before = ehu_recalled_walks_();
     for (long i = 0; i < THREADS; i++)
         if (pthread_create(&t[i], NULL, worker, (void *)(uintptr_t)(state + (uint64_t)i)) != 0)
             return 2;
@@ -423,7 +511,7 @@ int main(int argc, char **argv)
     over = true;
     for (int i = 0; i < THREADS; i++)
         pthread_join(t[i], NULL);
-    printf("%lu walks, %lu in handlers, %lu and %lu frames recalled, %lu wrong\n", walks, handled, before,
-        recalled - before, wrong);
+    printf("%lu walks, %lu in handlers, %lu and %lu recalled, %lu wrong\n", walks, handled, before,
+        ehu_recalled_walks_() - before, wrong);
     return wrong != 0;
 }
