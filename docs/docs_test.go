@@ -111,7 +111,8 @@ func TestLinks(t *testing.T) {
 	assert.Greater(t, fragments, 5)
 }
 
-// TestPictures: a picture of a fixed size is shown smaller on a narrow page. Boxes of flame graphs are shares of its width.
+// TestPictures: a picture of a fixed size is shown smaller on a narrow page. Boxes of flame graphs are shares of its
+// width.
 func TestPictures(t *testing.T) {
 	pictures, err := filepath.Glob("*.svg")
 	require.NoError(t, err)

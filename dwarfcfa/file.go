@@ -21,7 +21,7 @@ type File struct {
 	name    string
 	r       io.ReaderAt // all reads go here
 	size    int64       // of the file in bytes
-	closer  io.Closer   // nil: NewObject's caller closes the file
+	closer  io.Closer   // nil: NewFile's caller closes the file
 	file    *elf.File   // headers only
 	code    []segment   // file-backed parts of executable segments, ascending, disjoint
 	buildID []byte      // nil: none
@@ -66,7 +66,7 @@ func nameError(name string, err error) error {
 	return fmt.Errorf("%s: %w", PrintableName(name), err)
 }
 
-// NewObject reads the headers of an ELF image of size bytes. name is used in
+// NewFile reads the headers of an ELF image of size bytes. name is used in
 // error messages, all of which begin with it.
 func NewFile(name string, r io.ReaderAt, size int64) (*File, error) {
 	o := &File{name: name, r: r, size: size}

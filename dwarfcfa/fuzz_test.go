@@ -56,7 +56,8 @@ func FuzzSections(f *testing.F) {
 		table, rep, err := buildSection(s, code, BuildOptions{})
 		require.NoError(t, err)
 		require.NoError(t, table.Verify())
-		require.LessOrEqual(t, rep.Entries.Lost+rep.Entries.Empty+rep.Entries.OutsideCode+rep.Entries.Shadowed, rep.Entries.FDEs)
+		e := rep.Entries
+		require.LessOrEqual(t, e.Lost+e.Empty+e.OutsideCode+e.Shadowed, e.FDEs)
 		requireLazy(t, table, newLazySection(newCFISource(s), code))
 		if len(table.Ranges) > 0 {
 			require.GreaterOrEqual(t, table.Low(), Addr(testCode))
@@ -86,8 +87,8 @@ func FuzzSections(f *testing.F) {
 	})
 }
 
-// FuzzObject: any bytes as a file give a table or an error.
-func FuzzObject(f *testing.F) {
+// FuzzFile: any bytes as a file give a table or an error.
+func FuzzFile(f *testing.F) {
 	f.Add(testELF{ehFrame: smallFrame()}.bytes())
 	f.Add(testELF{ehFrame: smallFrame(), noSections: true}.bytes())
 	f.Add(testELF{debugFrame: smallDebugFrame(), debugName: ".debug_frame"}.bytes())

@@ -137,8 +137,8 @@ func noTable(s tableSource, rep *Report) error {
 	if rep.Entries.Lost > 0 {
 		first := *rep.LostFDEs[0]
 		first.File = ""
-		return fmt.Errorf("%w: %d of the %d FDEs of %s are bad, the first: %w", ErrNoUnwindInfo, rep.Entries.Lost, rep.Entries.FDEs, name,
-			&first)
+		return fmt.Errorf("%w: %d of the %d FDEs of %s are bad, the first: %w", ErrNoUnwindInfo, rep.Entries.Lost,
+			rep.Entries.FDEs, name, &first)
 	}
 	return fmt.Errorf("%w: no FDE of %s covers code of the file (%d FDEs, %d empty, %d outside)",
 		ErrNoUnwindInfo, name, rep.Entries.FDEs, rep.Entries.Empty, rep.Entries.OutsideCode)

@@ -86,8 +86,8 @@ func (c *Counts) add(d *Counts) {
 		to   *uint64
 		from uint64
 	}{{&c.Samples, d.Samples}, {&c.Kernel, d.Kernel}, {&c.NoCopy, d.NoCopy}, {&c.Compat, d.Compat}, {&c.Waited, d.Waited},
-		{&c.Lost, d.Lost}, {&c.Bytes, d.Bytes}, {&c.LostSide, d.LostSide}, {&c.Throttled, d.Throttled}, {&c.Bad, d.Bad}, {&c.Reread, d.Reread},
-		{&c.Rounds, d.Rounds}, {&c.Released, d.Released},
+		{&c.Lost, d.Lost}, {&c.Bytes, d.Bytes}, {&c.LostSide, d.LostSide}, {&c.Throttled, d.Throttled}, {&c.Bad, d.Bad},
+		{&c.Reread, d.Reread}, {&c.Rounds, d.Rounds}, {&c.Released, d.Released},
 		{&c.Unwound, d.Unwound}, {&c.Frames, d.Frames}, {&c.Guessed, d.Guessed}, {&c.Long, d.Long}, {&c.InKernel, d.InKernel},
 		{&c.Cut, d.Cut}, {&c.Completed, d.Completed}, {&c.Changed, d.Changed}, {&c.Unconfirmed, d.Unconfirmed}} {
 		*f.to += f.from

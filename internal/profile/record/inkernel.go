@@ -143,7 +143,7 @@ func newInKernel(o *Options) (k *inKernel, err error) {
 func (k *inKernel) attach(s *Session, base *copies) (err error) {
 	k.copies, k.tracker, k.unwound = base, s.tracker, s.unwound
 	if s.opt.Target.All {
-		k.few = 20 // the first samples of deep programs
+		k.few = 20 // of deep programs, the first samples alone are copies: no reason for longer ones
 	}
 	streams := map[uint32]*stream{0: &s.open.samples, longSource: &s.open.long}
 	for i := range s.open.more {
@@ -428,7 +428,8 @@ func (k *inKernel) changed(pid int32, p *process, ended bool) {
 	}
 }
 
-// beside counts walks that had no room in the rings or for which no program could run, and the bytes of the others.
+// beside returns how many walks, since its last call, had no room in the rings or no program that could run, and the
+// bytes of the others.
 func (k *inKernel) beside() (lost, bytes uint64) {
 	stats, err := k.kernel.Stats()
 	if err != nil {

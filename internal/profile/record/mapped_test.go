@@ -26,7 +26,8 @@ func TestMappedSoonGone(t *testing.T) {
 	defer tr.Close()
 	pid := int32(os.Getpid())
 	mapped := func(name string, inode uint64, exec bool) bool {
-		r := &perfdata.Mmap{PID: pid, TID: pid, Addr: 0x10000, Len: 0x1000, Exec: exec, Name: []byte(name), File: perfdata.FileID{Inode: inode}}
+		r := &perfdata.Mmap{PID: pid, TID: pid, Addr: 0x10000, Len: 0x1000, Exec: exec, Name: []byte(name),
+			File: perfdata.FileID{Inode: inode}}
 		m := mappingOf(r)
 		f := tr.Find(tr.origin(pid), &m, time.Time{})
 		return tr.mapped(r, &f)

@@ -33,8 +33,8 @@ type stacks interface {
 
 	// size returns how many bytes copies have.
 	size() int
-	// crowd tells that perf had no room for samples; beside returns how many stacks had none elsewhere since the last call,
-	// and how many bytes came that way.
+	// crowd tells that perf had no room for samples. beside returns how many stacks, since its last call, had no room in
+	// other rings than perf's, and how many bytes these have brought.
 	crowd()
 	beside() (lost, bytes uint64)
 	// wait returns how long the next round may wait, and for how much of that it need not look for copies.
