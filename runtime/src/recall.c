@@ -490,8 +490,10 @@ size_t ehu_try_(const eh_elf_regs_t *regs, uint64_t *pcs, size_t max, bool to_en
     uint64_t *full = pcs + max;
     struct ehu_way way;
     bool whole = recall(&way, regs, pcs, full);
-    if (whole && way.to == full && to_end)
+    if (whole && way.to == full && to_end) { /* it is walked again, by the table, which counts it */
+        way.m->walks--;
         whole = false, way.m = NULL;
+    }
     if (!whole)
         return ehu_try_on_((struct ehu_way){way.m, way.e, way.to}, regs, pcs, full, to_end, worth, stopped);
     if (way.to == full)

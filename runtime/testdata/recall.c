@@ -254,6 +254,37 @@ __attribute__((noinline, noclone)) static void stepped(int n)
         tell("a walk in steps", got, k, want, m);
 }
 
+/* A walk that goes on to the end behind a full array is one. */
+__attribute__((noinline, noclone)) static void from_here(void)
+{
+    ucontext_t context;
+    eh_elf_regs_t r;
+    getcontext(&context);
+    ehu_regs_of_(&r, &context);
+    r.exact = 0;
+    for (int i = 0; i < 600; i++) { /* the first ones may go without memory */
+        void *all[MOST];
+        if (i % 3 == 0) /* the frames behind the array are remembered, too */
+            ehu_backtrace_end_(all, MOST, &r, NULL);
+        ehu_stats_t then, now;
+        uint64_t pcs[8], stopped;
+        enum ehu_worth worth;
+        ehu_stats(&then);
+        size_t k = ehu_try_(&r, pcs, 8, true, &worth, &stopped);
+        ehu_stats(&now);
+        if (k <= 12 || worth != EHU_WHOLE || now.walks - then.walks != 1)
+            tell("beyond the array", (void **)(void *)pcs, 2, (void **)(void *)pcs, 2);
+    }
+}
+__attribute__((noinline, noclone)) static void beyond(int n)
+{
+    if (n > 0)
+        beyond(n - 1);
+    else
+        from_here();
+    sink++;
+}
+
 /* Frames whose words lie elsewhere: frames is what the walk must find. */
 static void astray(const char *what, size_t frames, void *pc, uint64_t rsp, uint64_t rbp)
 {
@@ -490,6 +521,7 @@ int main(int argc, char **argv)
         for (int j = 0; j < 2; j++) /* at the same place of the stack */
             with_plugin(j);
     }
+    beyond(12);
     stepped(12);
     unsigned long before = ehu_recalled_walks_();
     for (long i = 0; i < THREADS; i++)
