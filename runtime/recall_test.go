@@ -31,6 +31,8 @@ var crowded = change{"recall.c", "PLACE_BITS = 11, NEW = 12", "PLACE_BITS = 1, N
 var recallMutants = map[string][]change{
 	"generation": {{"recall.c", "m->generation != generation ||", "m->generation == 0 ||"},
 		{"recall.c", "m->generation != atomic_load_explicit(&ehu_generation_, memory_order_acquire) || ", ""}},
+	"loaded meanwhile": {{"recall.c",
+		"        way.e = NULL; /* it may have been replaced since the walk began */\n        way.to = pcs;\n", ""}},
 	"another end":       {{"recall.c", " || m->end != end) {", ") {"}, {"recall.c", " || m->end != end ||\n        !is_at", " ||\n        !is_at"}},
 	"end of the stack":  {{"recall.c", " || at > w->end - 8", ""}},
 	"CFA rises":         {{"recall.c", " || at < w->rsp", ""}},

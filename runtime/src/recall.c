@@ -387,6 +387,8 @@ size_t ehu_recall_on_(struct ehu_way way, const eh_elf_regs_t *start, eh_elf_reg
         memset(m, 0, offsetof(struct ehu_memory, rest));
         m->generation = generation;
         m->end = end;
+        way.e = NULL; /* it may have been replaced since the walk began */
+        way.to = pcs;
     }
     if (m->gain > MOST_GAIN)
         m->gain = MOST_GAIN;

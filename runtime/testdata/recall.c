@@ -215,7 +215,7 @@ static void by_none(void)
 }
 
 /* At each instruction of a walk, others change all that is remembered. */
-static _Thread_local volatile long instructions;
+static _Thread_local volatile long instructions, turns; /* turns: until a load; below 0: no load, and no walk */
 static __attribute__((always_inline)) inline void single_step(bool on)
 {
     if (on)
@@ -226,6 +226,15 @@ static __attribute__((always_inline)) inline void single_step(bool on)
 static void trap(int s, siginfo_t *info, void *context)
 {
     (void)s, (void)info;
+    if (turns > 0) {
+        if (--turns == 0) {
+            with_plugin(instructions++ % 2);
+            turns = -1;
+        }
+        return;
+    }
+    if (turns < 0)
+        return;
     compare_from(context);
     down(3);
     if (random_word() % 4 == 0) /* not at each turn of a loop that waits for the table to stay */
@@ -252,6 +261,50 @@ __attribute__((noinline, noclone)) static void stepped(int n)
     }
     if (k != m || memcmp(got + 1, want + 1, (k - 1) * sizeof *got) != 0)
         tell("a walk in steps", got, k, want, m);
+}
+
+/* A walk that begins along remembered frames and comes off them; others load before its instruction n, if it has one. */
+__attribute__((noinline, noclone)) static void loaded(long n)
+{
+    void *got[MOST], *want[MOST];
+    turns = n > 0 ? n : -1;
+    single_step(n > 0);
+    size_t k = ehu_backtrace(got, MOST);
+    single_step(false);
+    turns = 0;
+    ehu_cursor_t c;
+    ehu_cursor_init(&c);
+    want[0] = got[0];
+    size_t m = by_cursor(&c, want, MOST);
+    walks++;
+    if (k != m || memcmp(got, want, k * sizeof *got) != 0)
+        tell("a walk in which others load", got, k, want, m);
+}
+__attribute__((noinline, noclone)) static void same(long n, int deep)
+{
+    if (deep > 0)
+        same(n, deep - 1);
+    else
+        loaded(n);
+    sink++;
+}
+__attribute__((noinline, noclone)) static void by_turns(long n, int other)
+{
+    if (other) {
+        __asm__ volatile("nop"); /* which keeps two calls */
+        same(n, 12);
+    } else {
+        same(n, 12);
+    }
+    sink++;
+}
+static void loads(void)
+{
+    for (long n = 30; n < 160; n += 4) {
+        by_turns(0, 0);
+        by_turns(0, 1);
+        by_turns(n, 1);
+    }
 }
 
 /* A walk that goes on to the end behind a full array is one. */
@@ -522,6 +575,7 @@ int main(int argc, char **argv)
             with_plugin(j);
     }
     beyond(12);
+    loads();
     stepped(12);
     unsigned long before = ehu_recalled_walks_();
     for (long i = 0; i < THREADS; i++)
