@@ -435,11 +435,15 @@ func (k *inKernel) beside() (lost, bytes uint64) {
 	if err != nil {
 		return 0, 0
 	}
-	lost, bytes = k.lost, k.bytes
-	k.lost, k.bytes = stats.Lost, stats.Bytes
+	now := stats.Lost
 	for _, p := range k.bySource {
-		missed, _ := p.Missed()
-		k.lost += missed
+		missed, err := p.Missed()
+		if err != nil {
+			return 0, 0
+		}
+		now += missed
 	}
-	return k.lost - lost, k.bytes - bytes
+	lost, bytes = now-k.lost, stats.Bytes-k.bytes
+	k.lost, k.bytes = now, stats.Bytes
+	return lost, bytes
 }
