@@ -54,9 +54,18 @@ static size_t by_cursor(ehu_cursor_t *c, void **pcs, size_t max)
     return n;
 }
 
+/* as_cursor tells of a walk that is not the one of a cursor at its first frame. */
+static void as_cursor(const char *what, void *const *got, size_t n, ehu_cursor_t *c, size_t max)
+{
+    void *want[MOST] = {got[0]};
+    size_t m = by_cursor(c, want, max);
+    if (n != m || memcmp(got, want, n * sizeof *got) != 0)
+        tell(what, got, n, want, m);
+}
+
 __attribute__((noinline, noclone)) static void compare(void)
 {
-    void *got[MOST], *want[MOST];
+    void *got[MOST];
     size_t max = random_word() % 4 ? MOST : random_word() % 40 + 1, n = 0;
     switch (random_word() % 3) { /* not all walks begin at one place */
     case 0: n = ehu_backtrace(got, max), sink++; break;
@@ -65,23 +74,17 @@ __attribute__((noinline, noclone)) static void compare(void)
     }
     ehu_cursor_t c;
     ehu_cursor_init(&c);
-    want[0] = got[0];
-    size_t m = by_cursor(&c, want, max);
     walks++;
-    if (n != m || memcmp(got, want, n * sizeof *got) != 0)
-        tell("a walk", got, n, want, m);
+    as_cursor("a walk", got, n, &c, max);
 }
 
 static void compare_from(const ucontext_t *u)
 {
-    void *got[MOST], *want[MOST];
+    void *got[MOST];
     ehu_cursor_t c;
     size_t n = ehu_backtrace_from(u, got, MOST);
     ehu_cursor_init_from(&c, u);
-    want[0] = got[0];
-    size_t m = by_cursor(&c, want, MOST);
-    if (n != m || memcmp(got, want, n * sizeof *got) != 0)
-        tell("from a context", got, n, want, m);
+    as_cursor("from a context", got, n, &c, MOST);
 }
 
 /* ------------------------------------------------------------------------------- shapes of frames */
@@ -266,7 +269,7 @@ __attribute__((noinline, noclone)) static void stepped(int n)
 /* A walk that begins along remembered frames and comes off them; others load before its instruction n, if it has one. */
 __attribute__((noinline, noclone)) static void loaded(long n)
 {
-    void *got[MOST], *want[MOST];
+    void *got[MOST];
     turns = n > 0 ? n : -1;
     single_step(n > 0);
     size_t k = ehu_backtrace(got, MOST);
@@ -274,11 +277,8 @@ __attribute__((noinline, noclone)) static void loaded(long n)
     turns = 0;
     ehu_cursor_t c;
     ehu_cursor_init(&c);
-    want[0] = got[0];
-    size_t m = by_cursor(&c, want, MOST);
     walks++;
-    if (k != m || memcmp(got, want, k * sizeof *got) != 0)
-        tell("a walk in which others load", got, k, want, m);
+    as_cursor("a walk in which others load", got, k, &c, MOST);
 }
 __attribute__((noinline, noclone)) static void same(long n, int deep)
 {
