@@ -218,7 +218,7 @@ static void by_none(void)
 }
 
 /* At each instruction of a walk, others change all that is remembered. */
-static _Thread_local volatile long instructions, turns; /* turns: until a load; below 0: no load, and no walk */
+static _Thread_local volatile long instructions, turns; /* turns: until a load */
 static __attribute__((always_inline)) inline void single_step(bool on)
 {
     if (on)
@@ -232,12 +232,10 @@ static void trap(int s, siginfo_t *info, void *context)
     if (turns > 0) {
         if (--turns == 0) {
             with_plugin(instructions++ % 2);
-            turns = -1;
+            ((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] &= ~0x100; /* no more steps: a memset has thousands */
         }
         return;
     }
-    if (turns < 0)
-        return;
     compare_from(context);
     down(3);
     if (random_word() % 4 == 0) /* not at each turn of a loop that waits for the table to stay */
@@ -270,7 +268,7 @@ __attribute__((noinline, noclone)) static void stepped(int n)
 __attribute__((noinline, noclone)) static void loaded(long n)
 {
     void *got[MOST];
-    turns = n > 0 ? n : -1;
+    turns = n;
     single_step(n > 0);
     size_t k = ehu_backtrace(got, MOST);
     single_step(false);
