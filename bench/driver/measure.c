@@ -9,7 +9,7 @@
 
 #include "bench.h"
 
-enum { BATCHES = 5, BATCH_NS = 20000 };
+enum { BATCHES = 5, BATCH_NS = 20000, SETTLE_NS = 2000000 /* in which caches and memories have filled */ };
 static double ns_per_tick;
 static char *flush_area;
 static size_t cache_bytes, flush_bytes;
@@ -109,13 +109,14 @@ static size_t hot(void *arg)
 {
 	struct job *j = arg;
 	double t[BATCHES];
-	once(j);
-	uint64_t begin = now();
-	once(j);
-	double one = (double)(now() - begin) * ns_per_tick;
-	int reps = one < BATCH_NS ? (int)(BATCH_NS / (one + 1)) + 1 : 1;
-	for (int i = 0; i < reps / 2; i++)
+	uint64_t begin;
+	double one, spent = 0;
+	do {
+		begin = now();
 		once(j);
+		spent += one = (double)(now() - begin) * ns_per_tick;
+	} while (spent < SETTLE_NS / 20);
+	int reps = one < BATCH_NS ? (int)(BATCH_NS / (one + 1)) + 1 : 1;
 	for (int b = 0; b < BATCHES; b++) {
 		begin = now();
 		for (int i = 0; i < reps; i++)
@@ -148,13 +149,23 @@ static uint64_t pass(struct job *j, const struct set *set)
 	return frames;
 }
 
+/* settle walks the stacks in turn for a while, and returns what one pass takes then, in ns. */
+static double settle(struct job *j, const struct set *set, uint64_t *frames)
+{
+	double one, spent = 0;
+	do {
+		uint64_t begin = now();
+		*frames = pass(j, set);
+		spent += one = (double)(now() - begin) * ns_per_tick;
+	} while (spent < SETTLE_NS);
+	return one;
+}
+
 static void turn(struct job *j, const struct set *set, struct measure *m)
 {
 	double t[BATCHES];
-	pass(j, set);
-	uint64_t begin = now();
-	m->frames = pass(j, set);
-	double one = (double)(now() - begin) * ns_per_tick;
+	uint64_t begin;
+	double one = settle(j, set, &m->frames);
 	if (one > 2000 * BATCH_NS) { /* long enough */
 		m->ns = one;
 		return;
@@ -180,8 +191,9 @@ int bench_measure(const struct contender *c, const struct set *set, const char *
 	int is_cold = strcmp(pattern, "cold") == 0;
 	if (!is_cold && strcmp(pattern, "hot") != 0)
 		return 0;
+	uint64_t frames;
 	if (is_cold)
-		pass(&j, set); /* what is found once and kept is found */
+		settle(&j, set, &frames); /* what is found once and kept is found */
 	for (int i = 0; i < set->count; i++) {
 		j.s = set->stack[i];
 		if (is_cold)
