@@ -3,6 +3,7 @@
 package docs
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -24,23 +25,43 @@ func source(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestNamesOfFormats holds help texts and pages that list the formats of stacks to the formats there are.
+// between returns the text of a file from one phrase to another.
+func between(t *testing.T, path, from, to string) string {
+	t.Helper()
+	_, text, found := strings.Cut(source(t, path), from)
+	require.True(t, found, "%s: %s", path, from)
+	text, _, found = strings.Cut(text, to)
+	require.True(t, found, "%s: %s", path, to)
+	return text
+}
+
+// TestNamesOfFormats holds help texts, an error and pages that list the formats of stacks to the formats there are.
 func TestNamesOfFormats(t *testing.T) {
-	anywhere := []string{"cmd/ehasm/script.go", "cmd/ehasm/stack.go", "docs/stack.md"}
-	recorded := []string{"cmd/ehasm/script.go", "cmd/ehasm/record.go", "docs/script.md", "docs/record.md"}
-	page := source(t, "docs/script.md")
+	// Each list alone: examples beside it name suffixes, too.
+	recorded := []string{
+		between(t, "cmd/ehasm/script.go", "Without --format", "\n\n"),
+		between(t, "cmd/ehasm/record.go", "const recordMore = `", "several events."),
+		between(t, "cmd/ehasm/record.go", "unknown suffix: want", "or --format"),
+		between(t, "docs/script.md", "| `--format` |", "\n\n"),
+		between(t, "docs/record.md", "| name | for |", "\n\n"),
+	}
+	anywhere := append([]string{
+		between(t, "cmd/ehasm/stack.go", "Without --format", "any other"),
+		between(t, "docs/stack.md", "The name of `-o` chooses", "else text"),
+	}, recorded...)
+	page, help := source(t, "docs/script.md"), between(t, "cmd/ehasm/script.go", "\nFormats:\n", "Without --format")
 	known := map[string]bool{"perf.data": true} // of package main
 	for i, spec := range append(stackfmt.Specs(), timeline.Spec()) {
 		known[spec.Name] = true
 		assert.Contains(t, page, "`"+spec.Name+"`")
-		paths := recorded
+		assert.Contains(t, help, "\n  "+spec.Name+" ", "help of script")
+		lists := recorded
 		if i < len(stackfmt.Specs()) {
-			paths = append(anywhere, recorded...)
+			lists = anywhere
 		}
-		for _, path := range paths {
+		for _, list := range lists {
 			// .json is not the beginning of .json.gz.
-			suffix := regexp.MustCompile(regexp.QuoteMeta(spec.Suffixes[0]) + `(?:[^.\w]|\.\W)`)
-			assert.Regexp(t, suffix, source(t, path), "%s lists suffixes of formats", path)
+			assert.Regexp(t, regexp.QuoteMeta(spec.Suffixes[0])+`(?:[^.\w]|\.\W)`, list, "suffixes of formats")
 		}
 	}
 	_, rows, found := strings.Cut(page, "| `--format` |")
@@ -70,4 +91,25 @@ func TestNamesOfFindings(t *testing.T) {
 		assert.Regexp(t, `case .*\b`+kind[1]+`\b`, message, "message.go")
 		assert.Contains(t, sarif, "{string("+kind[1]+")", "sarif.go")
 	}
+}
+
+// TestKindsOfRules holds the list of what a new kind of rule concerns to the switches over kinds.
+func TestKindsOfRules(t *testing.T) {
+	list := between(t, "CONTRIBUTING.md", "## How to add a kind of rule", "`TestKindsOfRules`")
+	kinds := regexp.MustCompile(`case .*\bRule(Undefined|SameValue|Offset|ValOffset|Register|Expression|ValExpression)\b`)
+	found := 0
+	require.NoError(t, fs.WalkDir(os.DirFS(".."), ".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (path == "bench" || path == "build" || path == ".git"):
+			return fs.SkipDir
+		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || !kinds.MatchString(source(t, path)):
+			return nil
+		}
+		found++
+		assert.Regexp(t, "[`/]"+regexp.QuoteMeta(filepath.Base(path))+"`", list, "CONTRIBUTING.md: %s switches over kinds of rules", path)
+		return nil
+	}))
+	assert.Greater(t, found, 10)
 }

@@ -228,7 +228,7 @@ func recordings(t *testing.T) (root string, all []seed) {
 	return r.root, all
 }
 
-var adversaryFormats = []string{"perf", "folded", "json", "pprof", "svg"}
+var adversaryFormats = strings.Split(formatNames(), ", ")
 
 // textSeed has regions of lines.
 func textSeed(name, text string) seed {

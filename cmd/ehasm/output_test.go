@@ -52,7 +52,7 @@ func TestOutputFull(t *testing.T) {
 	r, in := recording(t, 2000)
 	dir := t.TempDir()
 	out := filepath.Join(dir, "out")
-	for _, format := range []string{"perf", "folded", "json", "pprof", "svg", "firefox", "perf.data"} {
+	for _, format := range strings.Split(formatNames(recordFormats()...), ", ") {
 		for _, trap := range []string{":", "trap '' XFSZ"} {
 			write(t, []byte("good"), out)
 			got := shell(t, trap+"; ulimit -f 0", "script", "-q", "--cache=false", "--kallsyms=", "--symfs", r.root,

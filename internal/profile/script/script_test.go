@@ -274,7 +274,7 @@ func TestControlCharacters(t *testing.T) {
 		0o600))
 	r.sample(10, libBase+0x3010, nil, 0x50010)
 	r.sample(10, 0x30010, nil, 0)
-	for format, want := range map[string][]string{
+	wants := map[string][]string{
 		"perf": {`e\x1b[2J\nprog;x\u009b\u202e\xff    10 `, ` j\x1b[1m\u2028it+0x10 (`,
 			` [unknown] (/bin/x\n\tforged 1\x1b]0;title\a)`},
 		"folded": {`e\x1b[2J\nprog:x\u009b\u202e\xff;[truncated];[x\n\tforged 1\x1b]0:title\a];work 1`,
@@ -282,7 +282,14 @@ func TestControlCharacters(t *testing.T) {
 		"json": {`{"comm":"e\u001b[2J\nprog;x\u009b\u202e\ufffd",`, `"sym":"j\u001b[1m\u2028it"`,
 			`"dso":"/bin/x\n\tforged 1\u001b]0;title\u0007"`},
 		"svg": nil,
-	} {
+	}
+	for _, spec := range stackfmt.Specs() {
+		if spec.Binary {
+			continue
+		}
+		format := spec.Name
+		want, known := wants[format]
+		assert.True(t, known, "%s: no lines are wanted of this format", format)
 		got, s := r.run(t, r.options(format))
 		lines := strings.Count(got, "\n")
 		assert.Equal(t, -1, strings.IndexFunc(got,
