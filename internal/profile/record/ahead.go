@@ -35,7 +35,7 @@ func (k *copies) arrive(ring int, raw, next []byte, _ uint64) {
 	if end := size - cacheLine; end > 0 && end < len(next) { // where the kernel says how much of the stack it has copied
 		ehelf.Prefetch(next[end:], cacheLine+headFetched) // and the head of the next but one
 	}
-	if a := &k.ahead[ring]; !a.fetch(next, size, k.opt.Copy) {
+	if a := &k.ahead[ring]; !a.fetch(next, size, k.opt.Settings.Copy) {
 		ehelf.Prefetch(next, headFetched+int(min(a.extent, mostFetched)))
 	}
 }

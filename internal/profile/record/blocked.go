@@ -81,7 +81,7 @@ func (s *Session) allBack(now uint64) {
 // stacks, so each is stopped for a moment, as far as this user may. The kernel's part of the stacks is missing.
 func (s *Session) throughout(now uint64) {
 	ctx, target := context.Background(), &s.opt.Target
-	live := stack.NewLive(stack.Options{FramePointers: s.opt.Pointers, MaxFrames: s.opt.MaxStack,
+	live := stack.NewLive(stack.Options{FramePointers: s.opt.Settings.Pointers, MaxFrames: s.opt.Settings.MaxStack,
 		Objects: stack.NewObjects(ctx, unwind.Options{VDSO: func() ([]byte, error) { return procfs.VDSO("/proc/self") }}),
 		Only: func(tid int32) bool {
 			th := s.tracker.threads[tid]

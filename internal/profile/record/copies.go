@@ -51,15 +51,15 @@ func (k *copies) of(r *perfdata.Sample, ring int, th *thread, p *process) frameS
 	if len(maps.All()) == 0 || len(r.UserRegs.Values) != len(dwarfRegs) {
 		return frameStack{cause: unwind.NoMapping}
 	}
-	c := copied{pid: r.PID, time: r.Time, limit: k.opt.Copy, maps: maps, regs: abi.Regs{Exact: 1}}
+	c := copied{pid: r.PID, time: r.Time, limit: k.opt.Settings.Copy, maps: maps, regs: abi.Regs{Exact: 1}}
 	for i, v := range r.UserRegs.Values {
 		c.regs.Reg[dwarfRegs[i]] = v
 		c.regs.Valid |= 1 << dwarfRegs[i]
 	}
 	c.memory = ehelf.Memory{Lo: c.regs.Reg[abi.RSP], Bytes: r.Stack}
-	long := r.StackSize > uint64(k.opt.Copy)
+	long := r.StackSize > uint64(k.opt.Settings.Copy)
 	if long {
-		c.limit = k.opt.Grow
+		c.limit = k.opt.Settings.Grow
 	}
 	f := k.unwinder.walk(&c, th)
 	f.long = long
@@ -76,9 +76,9 @@ func (k *copies) of(r *perfdata.Sample, ring int, th *thread, p *process) frameS
 // size returns how many bytes copies have now.
 func (k *copies) size() int {
 	if k.grown && !k.shrunk {
-		return k.opt.Grow
+		return k.opt.Settings.Grow
 	}
-	return k.opt.Copy
+	return k.opt.Settings.Copy
 }
 
 // growth decides how long copies are.
@@ -101,7 +101,7 @@ func (k *copies) end(uint64) error {
 		k.crowded = false
 		if k.grown && !k.shrunk {
 			k.shrunk, k.muted = true, nil
-			k.open.samples.unmute(k.opt.Event, k.opt.Frequency)
+			k.open.samples.unmute(k.opt.Event, k.opt.Settings.Frequency)
 			return replace(&k.open.long, &k.open.samples)
 		}
 		k.grown = true // it never is

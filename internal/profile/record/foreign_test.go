@@ -66,13 +66,13 @@ func TestFilesOfOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pid, m := replaced(t, replace)
 			tr := newTracker(unwind.NewObjects(unwind.Options{}))
-			defer tr.Close()
+			defer tr.files.Close()
 			done := make(chan struct{})
 			var f mapped.Found
 			var o *unwind.Object
 			go func() {
 				defer close(done)
-				f = tr.Find(tr.origin(pid), &m, time.Time{})
+				f = tr.files.Find(tr.origin(pid), &m, time.Time{})
 				o = tr.object(&m, &f)
 			}()
 			select {
@@ -82,7 +82,7 @@ func TestFilesOfOthers(t *testing.T) {
 			}
 			assert.NotEmpty(t, f.BuildID())
 			assert.Equal(t, f.BuildID(), o.BuildID())
-			require.Len(t, tr.Open, 1)
+			require.Len(t, tr.files.Open, 1)
 			got, err := os.Stat(o.Path())
 			require.NoError(t, err)
 			want, err := os.Stat(m.Name + ".old")
@@ -97,20 +97,20 @@ func TestMostFiles(t *testing.T) {
 	pid, m := replaced(t, func(path string) { testtool.MakeFIFO(t, path) })
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
 	for i := range MostFiles() - 1 {
-		tr.Open[&unwind.Object{Name: fmt.Sprint(i)}] = nil
+		tr.files.Open[&unwind.Object{Name: fmt.Sprint(i)}] = nil
 	}
 	for i, want := range []bool{true, false} {
 		m.Name += fmt.Sprint("/", i)
 		o := objectAt(tr, pid, m)
 		assert.Equal(t, want, o.Path() != "")
 	}
-	assert.Len(t, tr.Open, MostFiles())
-	tr.Close()
+	assert.Len(t, tr.files.Open, MostFiles())
+	tr.files.Close()
 }
 
 // objectAt returns the object of a mapping.
 func objectAt(tr *tracker, pid int32, m procfs.Mapping) *unwind.Object {
-	f := tr.Find(tr.origin(pid), &m, time.Time{})
+	f := tr.files.Find(tr.origin(pid), &m, time.Time{})
 	return tr.object(&m, &f)
 }
 
@@ -123,7 +123,7 @@ func TestEnded(t *testing.T) {
 	pid, m := replaced(t, func(string) {})
 	m.Name += ".old"
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
-	defer tr.Close()
+	defer tr.files.Close()
 	require.NoError(t, os.Rename(m.Name, m.Name+".away"))
 	first := objectAt(tr, gone, m)
 	assert.Empty(t, first.Path())
@@ -146,7 +146,7 @@ func TestWrittenInPlace(t *testing.T) {
 	for _, withID := range []bool{true, false} {
 		path := filepath.Join(t.TempDir(), "program")
 		tr := newTracker(unwind.NewObjects(unwind.Options{}))
-		defer tr.Close()
+		defer tr.files.Close()
 		known := make(map[*unwind.Object]bool)
 		for i, from := range []string{"/bin/sleep", "/bin/cat", "/bin/ls"} {
 			b, err := os.ReadFile(from)
@@ -170,7 +170,7 @@ func TestWrittenInPlace(t *testing.T) {
 				known[o] = true
 			}
 			for after, found := range map[time.Duration]bool{-time.Microsecond: false, time.Microsecond: true} {
-				f := tr.Find(tr.origin(gone), &m, st.ModTime().Add(after))
+				f := tr.files.Find(tr.origin(gone), &m, st.ModTime().Add(after))
 				assert.Equal(t, found, tr.object(&m, &f).Path() != "", "%d", i)
 			}
 		}
@@ -181,7 +181,7 @@ func TestWrittenInPlace(t *testing.T) {
 func TestReplacedWithoutID(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "program")
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
-	defer tr.Close()
+	defer tr.files.Close()
 	var last *unwind.Object
 	var was procfs.Mapping
 	for _, from := range []string{"/bin/sleep", "/bin/cat", "/bin/ls"} {

@@ -61,7 +61,7 @@ int main(int argc, char **argv) { printf("%d\n", deep(1000, argv)); return 0; }
 	var err error
 	opt.Event, err = EventByName("uprobe:" + program + ":probed")
 	require.NoError(t, err)
-	opt.Ring, opt.Grow = 64<<20, 64000
+	opt.Settings.Ring, opt.Settings.Grow = 64<<20, 64000
 	makeOnce(t, opt, program, ready)
 	recordCommand(t, *opt, program+" "+program+" >/dev/null")
 	p := recordCommand(t, *opt, "exec "+program+" "+ready+" >"+result)
@@ -113,7 +113,7 @@ int main(int argc, char **argv) {
 	require.NoError(t, err)
 	switches := &Event{Name: "sched:sched_switch", typ: unix.PERF_TYPE_TRACEPOINT, every: 1, kernel: true,
 		raw: "sched_switch"}
-	opt.Event, opt.More, opt.Ring = switches, []*Event{probe}, 64<<20 // for all events, should the reader get no CPU
+	opt.Event, opt.More, opt.Settings.Ring = switches, []*Event{probe}, 64<<20 // for all events, should the reader get no CPU
 	makeOnce(t, opt, program, ready)
 	recordCommand(t, *opt, program+" "+program+" >/dev/null") // which makes the tables; copies do not keep up with it
 	p := recordCommand(t, *opt, "exec "+program+" "+ready+" >"+result)
@@ -125,9 +125,9 @@ int main(int argc, char **argv) {
 	_, err = fmt.Sscan(string(b), &switched, &hits)
 	require.NoError(t, err)
 	counts := map[string]int{}
-	for i := range p.Stacks {
-		s := &p.Stacks[i]
-		frames := p.Frames(nil, s)
+	for i := range p.Table.Stacks {
+		s := &p.Table.Stacks[i]
+		frames := p.Table.Frames(nil, s)
 		counts[p.event(s.Event).Name] += int(s.Count)
 		if s.Event == 0 {
 			require.True(t, frames[0].Kernel)

@@ -21,17 +21,17 @@ import (
 // objects that have tables in the cache, or that walks of copies have met. A sample for which the kernel has no answer
 // comes with a copy of the stack, as all do without it.
 type inKernel struct {
-	*copies
-	tracker *tracker
-	unwound func(*sampled, *thread, *process) // is called for each walk
-	kernel  *bpfunwind.Unwinder
-	walks   *bpfunwind.Queue
-	programs
-	tables
-	views  views
-	byCopy map[int32]lastTold // processes whose samples came with copies
-	came   bool               // samples have come with copies in this round
-	fresh  bool               // the kernel was told of a process since
+	copies   *copies
+	tracker  *tracker
+	unwound  func(*sampled, *thread, *process) // is called for each walk
+	kernel   *bpfunwind.Unwinder
+	walks    *bpfunwind.Queue
+	programs programs
+	tables   tables
+	views    views
+	byCopy   map[int32]lastTold // processes whose samples came with copies
+	came     bool               // samples have come with copies in this round
+	fresh    bool               // the kernel was told of a process since
 
 	lost, bytes uint64 // as of the last call of beside
 }
@@ -41,6 +41,37 @@ type programs struct {
 	bySource map[uint32]*bpfunwind.Program // by Source.ID
 	hooks    []io.Closer                   // that run programs of events that are hooked
 	follows  bool                          // the kernel follows which processes are recorded
+}
+
+// loadPrograms loads the programs of a recording's events.
+func loadPrograms(kernel *bpfunwind.Unwinder, o *Options) (p programs, err error) {
+	p.bySource = make(map[uint32]*bpfunwind.Program)
+	for i, e := range o.events() {
+		err = cmp.Or(err, p.load(kernel, o, e, uint32(i)))
+	}
+	if err == nil && !o.Event.hooked {
+		err = p.load(kernel, o, o.Event, longSource)
+	}
+	if p.follows && err == nil {
+		thread := uint32(0) // none: processes that are recorded are named
+		if len(o.Target.PIDs) == 0 {
+			thread = uint32(unix.Gettid())
+		}
+		err = kernel.Follow(thread)
+	}
+	return p, err
+}
+
+// missed returns how often a program was to run and could not.
+func (p *programs) missed() (n uint64, err error) {
+	for _, program := range p.bySource {
+		missed, err := program.Missed()
+		if err != nil {
+			return 0, err
+		}
+		n += missed
+	}
+	return n, nil
 }
 
 func (p *programs) close() {
@@ -111,28 +142,14 @@ func newInKernel(o *Options) (k *inKernel, err error) {
 	if !firstNamespace() {
 		return nil, errNamespace
 	}
-	k = &inKernel{tables: newTables(o.Tables), views: views{list: make(map[uint32]*kernelView)},
-		byCopy: make(map[int32]lastTold), programs: programs{bySource: make(map[uint32]*bpfunwind.Program)}}
+	k = &inKernel{views: views{list: make(map[uint32]*kernelView)}, byCopy: make(map[int32]lastTold)}
 	const part = 4 // of a ring for copies; the kernel takes the memory of both at once
-	k.kernel, err = bpfunwind.Load(bpfunwind.Options{MaxFrames: o.MaxStack, RingSize: o.Ring / part, Copies: withCopy})
+	k.kernel, err = bpfunwind.Load(bpfunwind.Options{MaxFrames: o.Settings.MaxStack, RingSize: o.Settings.Ring / part, Copies: withCopy})
 	if err != nil {
 		return nil, err
 	}
-	k.walks = k.kernel.NewQueue(withCopy)
-	for i, e := range o.events() {
-		err = cmp.Or(err, k.load(o, e, uint32(i)))
-	}
-	if err == nil && !o.Event.hooked {
-		err = k.load(o, o.Event, longSource)
-	}
-	if k.follows && err == nil {
-		thread := uint32(0) // none: processes that are recorded are named
-		if len(o.Target.PIDs) == 0 {
-			thread = uint32(unix.Gettid())
-		}
-		err = k.kernel.Follow(thread)
-	}
-	if err != nil {
+	k.walks, k.tables = k.kernel.NewQueue(withCopy), newTables(k.kernel, o.Tables)
+	if k.programs, err = loadPrograms(k.kernel, o); err != nil {
 		k.close()
 		return nil, err
 	}
@@ -143,13 +160,13 @@ func newInKernel(o *Options) (k *inKernel, err error) {
 func (k *inKernel) attach(s *Session, base *copies) (err error) {
 	k.copies, k.tracker, k.unwound = base, s.tracker, s.unwound
 	if s.opt.Target.All {
-		k.few = 20 // of deep programs, the first samples alone are copies: no reason for longer ones
+		base.few = 20 // of deep programs, the first samples alone are copies: no reason for longer ones
 	}
 	streams := map[uint32]*stream{0: &s.open.samples, longSource: &s.open.long}
 	for i := range s.open.more {
 		streams[uint32(i+1)] = &s.open.more[i]
 	}
-	for number, program := range k.bySource {
+	for number, program := range k.programs.bySource {
 		st := streams[number]
 		for i, event := range st.all {
 			if st.source.hooked { // one for each CPU
@@ -162,7 +179,7 @@ func (k *inKernel) attach(s *Session, base *copies) (err error) {
 			}
 		}
 		if st.source != nil && st.source.hooked && st.source.probe != nil {
-			if err := k.hookProbe(program, st.source, s.open.cpus[0]); err != nil {
+			if err := k.programs.hookProbe(program, st.source, s.open.cpus[0]); err != nil {
 				return err
 			}
 		}
@@ -173,14 +190,14 @@ func (k *inKernel) attach(s *Session, base *copies) (err error) {
 }
 
 // hookProbe runs a program at a probe, once each time, on all CPUs.
-func (k *inKernel) hookProbe(program *bpfunwind.Program, e *Event, cpu int) error {
+func (p *programs) hookProbe(program *bpfunwind.Program, e *Event, cpu int) error {
 	a := &perfevent.Attr{Type: e.typ, Config: e.config, Sample: 1, Bits: unix.PerfBitDisabled}
 	e.probe.set(a)
 	event, err := perfevent.Open(a, perfevent.AllThreads, cpu)
 	if err != nil {
 		return e.explain(err)
 	}
-	k.hooks = append(k.hooks, event)
+	p.hooks = append(p.hooks, event)
 	return program.Attach(event.FD())
 }
 
@@ -198,7 +215,7 @@ func firstNamespace() bool {
 // what it returns says whether perf writes the sample. Tracepoints and probes are hooked: what a program returns at a
 // perf event of a tracepoint holds for all who watch it, and one at a probe of each CPU's event runs at the hits of all
 // CPUs.
-func (k *inKernel) load(o *Options, e *Event, number uint32) error {
+func (p *programs) load(kernel *bpfunwind.Unwinder, o *Options, e *Event, number uint32) error {
 	source := bpfunwind.Source{ID: number, Kernel: e.bits&unix.PerfBitExcludeKernel == 0}
 	if !e.exclusive() {
 		if e.raw == "" && e.probe == nil || e.filter != "" || e.every != 1 || o.Target.Cgroup != nil {
@@ -209,7 +226,7 @@ func (k *inKernel) load(o *Options, e *Event, number uint32) error {
 			source.Kind = bpfunwind.Probe
 		}
 	}
-	program, err := k.kernel.NewProgram(source)
+	program, err := kernel.NewProgram(source)
 	if err != nil {
 		return err
 	}
@@ -218,11 +235,11 @@ func (k *inKernel) load(o *Options, e *Event, number uint32) error {
 		if err != nil { // it is not the kernel's own
 			return program.Close()
 		}
-		k.hooks = append(k.hooks, l)
+		p.hooks = append(p.hooks, l)
 	}
-	k.bySource[number] = program
+	p.bySource[number] = program
 	e.hooked = source.Output
-	k.follows = k.follows || e.hooked && !o.Target.All
+	p.follows = p.follows || e.hooked && !o.Target.All
 	return nil
 }
 
@@ -230,9 +247,7 @@ func (k *inKernel) load(o *Options, e *Event, number uint32) error {
 func (e *Event) exclusive() bool { return e.typ != unix.PERF_TYPE_TRACEPOINT && e.probe == nil }
 
 func (k *inKernel) close() {
-	if k.making {
-		<-k.done
-	}
+	k.tables.close()
 	k.programs.close()
 	k.kernel.Close()
 }
@@ -249,6 +264,10 @@ func (k *inKernel) arrive(ring int, raw, next []byte, when uint64) {
 	k.copies.arrive(ring, raw, next, when)
 }
 
+func (k *inKernel) replaced(raw []byte, when uint64) bool { return k.copies.replaced(raw, when) }
+func (k *inKernel) crowd()                                { k.copies.crowd() }
+func (k *inKernel) size() int                             { return k.copies.size() }
+
 // end counts the walks before limit, and tells the kernel of processes.
 func (k *inKernel) end(limit uint64) error {
 	k.walks.Before(limit, k.countWalk)
@@ -260,7 +279,7 @@ func (k *inKernel) end(limit uint64) error {
 // countWalk counts a walk of the kernel.
 func (k *inKernel) countWalk(w *bpfunwind.Sample) {
 	view := k.views.list[w.View]
-	if w.Source == 0 && k.grew(w.Time) {
+	if w.Source == 0 && k.copies.grew(w.Time) {
 		return
 	}
 	th, p := k.tracker.sampledThread(int32(w.PID), int32(w.TID))
@@ -271,10 +290,10 @@ func (k *inKernel) countWalk(w *bpfunwind.Sample) {
 		one.user = frameStack{cause: unwind.NoMapping} // another process has the number, or other code is there now
 	}
 	if one.user.cause == unwind.Outermost {
-		k.ends.add(p.sampledMaps, w.User[len(w.User)-1])
+		k.copies.ends.add(p.sampledMaps, w.User[len(w.User)-1])
 	}
 	k.need(p.sampledMaps, one.user.pcs)
-	k.growth.stacks++ // copies grow if too many of all stacks are cut
+	k.copies.stacks++ // copies grow if too many of all stacks are cut
 	k.unwound(&one, th, p)
 }
 
@@ -289,8 +308,8 @@ func (k *inKernel) need(maps *unwind.Maps, pcs []uint64) {
 			continue
 		}
 		m.Object.Need()
-		if k.opt.OnObject != nil && m.Object.IsFile() {
-			k.opt.OnObject(m.Object)
+		if onObject := k.copies.opt.OnObject; onObject != nil && m.Object.IsFile() {
+			onObject(m.Object)
 		}
 	}
 }
@@ -337,7 +356,7 @@ const retell = 200 * time.Millisecond
 
 // update takes tables that are made, and tells the kernel of processes whose samples came with copies.
 func (k *inKernel) update(now time.Time) {
-	if k.take(k.kernel) {
+	if k.tables.take() {
 		for pid := range k.byCopy { // it may be one of theirs
 			k.byCopy[pid] = lastTold{}
 		}
@@ -355,10 +374,10 @@ func (k *inKernel) update(now time.Time) {
 // wait waits for tables no longer than for mappings. Copies wake the reader, since the kernel may then be told of a
 // process; but not for a while after some that told it nothing.
 func (k *inKernel) wait(most time.Duration) (wait, blind time.Duration) {
-	if k.busy() {
+	if k.tables.busy() {
 		most = min(most, leastMap)
 	}
-	if k.open.eager && k.came && !k.fresh {
+	if k.copies.open.eager && k.came && !k.fresh {
 		blind = min(leastMap, most)
 	}
 	k.came, k.fresh = false, false
@@ -376,7 +395,7 @@ func (k *inKernel) tell(pid int32, p *process, now time.Time) {
 		if m.Object.IsAnonymous() {
 			continue
 		}
-		o, ok := k.tablesOf(m.Object)
+		o, ok := k.tables.of(m.Object)
 		complete = complete && ok
 		if bias, ok := m.Object.Bias(m); ok && o != nil {
 			list = append(list, bpfunwind.Mapping{Start: m.Start, End: m.End, Bias: bias, Object: o})
@@ -385,7 +404,7 @@ func (k *inKernel) tell(pid int32, p *process, now time.Time) {
 	if k.byCopy[pid] = (lastTold{now, len(p.texts)}); !complete {
 		k.byCopy[pid] = lastTold{}
 	}
-	if v := k.views.of(p); len(list) == 0 || v == nil && k.busy() || v != nil && v.maps == maps &&
+	if v := k.views.of(p); len(list) == 0 || v == nil && k.tables.busy() || v != nil && v.maps == maps &&
 		v.regions == len(list) {
 		return
 	}
@@ -410,7 +429,7 @@ func (k *inKernel) forked(child, parent int32) {
 
 // started notes a process that is recorded.
 func (k *inKernel) started(pid int32) {
-	if k.follows {
+	if k.programs.follows {
 		k.kernel.MapProcess(uint32(pid), nil) // without room for it, it is not recorded
 	}
 }
@@ -421,10 +440,23 @@ func (k *inKernel) changed(pid int32, p *process, ended bool) {
 	known := p.view != 0
 	k.views.leave(p)
 	switch {
-	case k.follows && !ended:
+	case k.programs.follows && !ended:
 		k.started(pid)
-	case k.follows || known:
+	case k.programs.follows || known:
 		k.kernel.Forget(uint32(pid))
+	}
+}
+
+// release forgets objects, and has processes looked at again that have unmapped one since the kernel was told of it.
+func (k *inKernel) release(are func(*unwind.Object) bool) {
+	k.copies.release(are)
+	if !k.tables.release(are) {
+		return
+	}
+	for pid, p := range k.tracker.processes {
+		if v := k.views.of(p); v != nil && v.maps != p.Maps() {
+			k.byCopy[pid] = lastTold{}
+		}
 	}
 }
 
@@ -435,14 +467,11 @@ func (k *inKernel) beside() (lost, bytes uint64) {
 	if err != nil {
 		return 0, 0
 	}
-	now := stats.Lost
-	for _, p := range k.bySource {
-		missed, err := p.Missed()
-		if err != nil {
-			return 0, 0
-		}
-		now += missed
+	missed, err := k.programs.missed()
+	if err != nil {
+		return 0, 0
 	}
+	now := stats.Lost + missed
 	lost, bytes = now-k.lost, stats.Bytes-k.bytes
 	k.lost, k.bytes = now, stats.Bytes
 	return lost, bytes

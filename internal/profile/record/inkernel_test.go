@@ -28,7 +28,7 @@ import (
 // kernelOptions returns options for stacks in the kernel; without the right to that, nil after a look at the refusal.
 func kernelOptions(t *testing.T) *Options {
 	opt := options(t)
-	opt.Unwind, opt.MaxStack = KernelToo, 8192
+	opt.Settings.Unwind, opt.Settings.MaxStack = KernelToo, 8192
 	opt.Tables = func(o *unwind.Object, wanted bool) (*bpfunwind.Tables, error) {
 		if !wanted {
 			return nil, nil
@@ -56,7 +56,7 @@ func kernelOptions(t *testing.T) *Options {
 	_, err = Open(opt)
 	assert.True(t, errors.Is(err, bpfunwind.ErrRights) || errors.Is(err, bpfunwind.ErrKernel) ||
 		errors.Is(err, errNamespace), "%v", err)
-	opt.Unwind = Anywhere
+	opt.Settings.Unwind = Anywhere
 	s, err := Open(opt)
 	require.NoError(t, err)
 	defer s.Close()
@@ -117,8 +117,8 @@ func TestInKernelCalls(t *testing.T) {
 	}
 	p := recordInKernel(t, *opt, "true; dd if=/dev/zero of=/dev/null bs=1k")
 	calls := 0
-	for i := range p.Stacks {
-		for _, f := range p.Table.Frames(nil, &p.Stacks[i]) {
+	for i := range p.Table.Stacks {
+		for _, f := range p.Table.Frames(nil, &p.Table.Stacks[i]) {
 			if f.Kernel {
 				assert.Less(t, f.PC, perfdata.ContextMax)
 				calls++
@@ -136,7 +136,7 @@ func TestInKernelCached(t *testing.T) {
 		return
 	}
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	opt.Frequency, opt.Samples = 997, true
+	opt.Settings.Frequency, opt.Samples = 997, true
 	const calls, enough, atMost, tries = 1000, 50, 6000, 8
 	program := filepath.Join(compileC(t,
 		map[string]string{"deep": strings.Replace(deep, "down(40)", fmt.Sprintf("down(%d)", calls-1), 1)}), "deep")
@@ -157,9 +157,9 @@ func TestInKernelCached(t *testing.T) {
 		slices.SortFunc(p.Samples, func(a, b Sample) int { return cmp.Compare(a.Time, b.Time) })
 		cut, whole = 0, 0
 		for _, sample := range p.Samples {
-			switch st := &p.Stacks[sample.Stack]; {
+			switch st := &p.Table.Stacks[sample.Stack]; {
 			case p.Comms[st.Comm] != "deep":
-			case st.End == unwind.Outermost && len(p.Frames(nil, st)) > calls && st.Origin&fromLater == 0:
+			case st.End == unwind.Outermost && len(p.Table.Frames(nil, st)) > calls && st.Origin&fromLater == 0:
 				whole++
 			case whole > 0 && st.End != unwind.Outermost:
 				cut++
@@ -222,12 +222,12 @@ func TestInKernelGrow(t *testing.T) {
 	if opt == nil {
 		return
 	}
-	opt.Grow, opt.Target = 64000, Target{All: true}
+	opt.Settings.Grow, opt.Target = 64000, Target{All: true}
 	k, _, _ := openMaking(t, opt)
-	k.stacks = 100
-	for k.short = range uint64(21) {
+	k.copies.stacks = 100
+	for k.copies.short = range uint64(21) {
 		require.NoError(t, k.end(0))
-		assert.Equal(t, k.short == 20, k.grown, "%d of 100", k.short)
+		assert.Equal(t, k.copies.short == 20, k.copies.grown, "%d of 100", k.copies.short)
 	}
 }
 
@@ -254,22 +254,22 @@ func TestInKernelReleased(t *testing.T) {
 	require.Len(t, k.views.list, 1)
 	k.need(p.sampledMaps, []uint64{start + 0x10, start + 0x20, 0x900000})
 	assert.Equal(t, objects[:1], met)
-	assert.Len(t, k.objects, 2)
+	assert.Len(t, k.tables.objects, 2)
 
 	tr.place(pid, start, 0x1000, 0, nil)
 	first := func(o *unwind.Object) bool { return o == objects[0] }
 	k.release(first)
-	require.Len(t, k.leaving, 1)
+	require.Len(t, k.tables.leaving, 1)
 	require.NoError(t, k.end(0))
 	k.release(first)
-	assert.Empty(t, k.leaving)
-	assert.Len(t, k.objects, 1, "the process has it")
+	assert.Empty(t, k.tables.leaving)
+	assert.Len(t, k.tables.objects, 1, "the process has it")
 	tr.drop(pid)
 	k.release(first)
-	assert.Len(t, k.objects, 1, "another process may soon have it")
-	k.tidied = time.Time{}
+	assert.Len(t, k.tables.objects, 1, "another process may soon have it")
+	k.tables.tidied = time.Time{}
 	k.release(first)
-	assert.Empty(t, k.objects)
+	assert.Empty(t, k.tables.objects)
 }
 
 // TestInKernelViews: samples of a round in which the kernel is told of libraries twice have their stacks, also those

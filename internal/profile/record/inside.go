@@ -72,7 +72,7 @@ func (in *Inside) Stop() error { return in.region.stop() }
 // Close forgets all.
 func (in *Inside) Close() {
 	in.region.close()
-	in.tracker.Close()
+	in.tracker.files.Close()
 }
 
 // Poll looks up what processes have mapped, while they exist. Call it from time to time.
@@ -154,11 +154,11 @@ func (in *Inside) mappings(pid int32, text []byte) *unwind.Maps {
 		if !ok || !m.Exec || m.End > userEnd {
 			continue
 		}
-		if in.mapped++; in.mapped > mostMapped || len(in.tracker.Known) > mostKnown {
+		if in.mapped++; in.mapped > mostMapped || len(in.tracker.files.Known) > mostKnown {
 			in.leftOut++
 			continue
 		}
-		o := in.tracker.Mapped(in.tracker.origin(pid), &m, nil)
+		o := in.tracker.files.Mapped(in.tracker.origin(pid), &m, nil)
 		space.Map(m.Start, m.End-m.Start, m.Offset, o)
 	}
 	return space.Maps()
@@ -241,7 +241,7 @@ func (in *Inside) newProfile(e *Event) *Profile {
 }
 
 // full reports whether stacks have more frames than a program has places that allocate, and callers of these.
-func (p *Profile) full() bool { return len(p.frames) > 1<<18 || len(p.nodes) > 1<<21 }
+func (p *Profile) full() bool { return len(p.Table.frames) > 1<<18 || len(p.Table.nodes) > 1<<21 }
 
 // add adds to a stack.
 func (p *Profile) add(st *Stack, maps *unwind.Maps, objects, period uint64, pcs []uint64, guesses []int) {
@@ -251,13 +251,13 @@ func (p *Profile) add(st *Stack, maps *unwind.Maps, objects, period uint64, pcs 
 	}
 	words := append([]uint64{uint64(uintptr(unsafe.Pointer(maps))), uint64(st.Comm)<<32 | uint64(st.End),
 		uint64(len(guesses))}, pcs...)
-	h := p.hash(words)
-	id, ok := p.index[h]
+	h := p.Table.hash(words)
+	id, ok := p.Table.index[h]
 	if !ok {
-		id = p.insert(h, *st, maps, nil, pcs, guesses)
+		id = p.Table.insert(h, *st, maps, nil, pcs, guesses)
 	}
-	p.Stacks[id].Count += n
-	p.Stacks[id].Period += period
+	p.Table.Stacks[id].Count += n
+	p.Table.Stacks[id].Period += period
 }
 
 // read reads all stacks, and counts them in p.
@@ -402,16 +402,16 @@ func (c *Counts) count(end unwind.Cause, s *stackHeader) {
 // EndedIn returns the files in which stacks ended early.
 func (p *Profile) EndedIn() []string {
 	paths := make(map[string]bool)
-	for i := range p.Stacks {
-		s := &p.Stacks[i]
+	for i := range p.Table.Stacks {
+		s := &p.Table.Stacks[i]
 		if s.End == unwind.Outermost || s.End == unwind.Full {
 			continue
 		}
-		for node := s.node; node != 0; node = p.nodes[node].parent {
-			if p.nodes[node].parent != 0 && s.End != unwind.OutermostGuessed {
+		for node := s.node; node != 0; node = p.Table.nodes[node].parent {
+			if p.Table.nodes[node].parent != 0 && s.End != unwind.OutermostGuessed {
 				continue
 			}
-			if o := p.frames[p.nodes[node].frame].Mapping.Object; o != nil && o.IsFile() && o.Path() != "" {
+			if o := p.Table.frames[p.Table.nodes[node].frame].Mapping.Object; o != nil && o.IsFile() && o.Path() != "" {
 				paths[o.Path()] = true
 			}
 		}

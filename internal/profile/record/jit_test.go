@@ -34,7 +34,7 @@ func TestJIT(t *testing.T) {
 	for mode, whole := range map[string]bool{"rows": true, "returns": true, "neither": false} {
 		t.Run(mode, func(t *testing.T) {
 			opt := options(t)
-			opt.Pointers = unwind.Never
+			opt.Settings.Pointers = unwind.Never
 			p := recordCommand(t, opt, fmt.Sprintf("cd %s && exec %s %s", dir, bin, mode))
 			c := &p.Counts
 			// The shell, and the program's start, take what time they will: the samples in spin count.
@@ -76,7 +76,7 @@ func TestForgetCode(t *testing.T) {
 	b[len(b)-1] = 0xc3 // ret
 	require.NoError(t, os.WriteFile(path, b, 0o600))
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
-	tr.limits = jit.NewLimits(1)
+	tr.files.limits = jit.NewLimits(1)
 	known := func(code *jit.Code) bool {
 		regs := abi.Regs{Valid: abi.AllRegs}
 		regs.Reg[abi.RIP], regs.Reg[abi.RSP] = 0x1000, 0x9000
@@ -84,7 +84,7 @@ func TestForgetCode(t *testing.T) {
 		return status == abi.StatusOK
 	}
 	process := func(pid int32) *jit.Code {
-		code := &jit.Code{Limits: tr.limits}
+		code := &jit.Code{Limits: tr.files.limits}
 		code.AddDump(symbols.Written{Path: path, PID: pid})
 		tr.process(pid).code = code
 		return code

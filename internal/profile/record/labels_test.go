@@ -19,7 +19,7 @@ import (
 // do.
 func TestLabelWithinExec(t *testing.T) {
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
-	defer tr.Close()
+	defer tr.files.Close()
 	l := newLabeler(labels.Executable)
 	pid := int32(os.Getpid())
 	tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("program"), Exec: true})

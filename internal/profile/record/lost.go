@@ -19,8 +19,8 @@ type Lost struct {
 // addLost adds how many samples of each of Options.events were lost. The stacks are not packed yet.
 func (p *Profile) addLost(lost []uint64, events []*Event) {
 	count, period := make([]uint64, len(lost)), make([]uint64, len(lost))
-	for i := range p.Stacks {
-		s := &p.Stacks[i]
+	for i := range p.Table.Stacks {
+		s := &p.Table.Stacks[i]
 		count[s.Event] += s.Count
 		period[s.Event] += s.Period
 	}

@@ -19,7 +19,7 @@ func TestLost(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	opt := options(t)
-	opt.Ring, opt.Copy = 1<<16, 4096 // room for 15 samples
+	opt.Settings.Ring, opt.Settings.Copy = 1<<16, 4096 // room for 15 samples
 	opt.Event, opt.More = named("major-faults"), []*Event{named("page-faults"), named("minor-faults")}
 	s, err := Open(opt)
 	require.NoError(t, err)
@@ -34,7 +34,7 @@ func TestLost(t *testing.T) {
 	p := s.Take()
 
 	told, lost := make([]uint64, 3), uint64(0)
-	for _, st := range p.Stacks {
+	for _, st := range p.Table.Stacks {
 		told[st.Event] += st.Count
 	}
 	number := map[string]int{"major-faults": 0, "page-faults": 1, "minor-faults": 2}
@@ -60,7 +60,7 @@ func TestLost(t *testing.T) {
 // TestLostPeriod: lost samples stand for as much as those recorded do on average.
 func TestLostPeriod(t *testing.T) {
 	p := &Profile{Table: newTable(), Event: &stackfmt.Event{Name: "a"}, More: []*stackfmt.Event{{Name: "b"}, {Name: "c"}}}
-	p.Stacks = []Stack{{Count: 3, Period: 300}, {Count: 1, Period: 500, Event: 2}, {Count: 1, Period: 100}}
+	p.Table.Stacks = []Stack{{Count: 3, Period: 300}, {Count: 1, Period: 500, Event: 2}, {Count: 1, Period: 100}}
 	p.addLost([]uint64{10, 0, 2}, []*Event{{}, {}, {}})
 	want := []Lost{{Event: p.Event, Count: 10, Period: 1000}, {Event: p.More[1], Count: 2, Period: 1000}}
 	assert.Equal(t, want, p.Lost)

@@ -23,13 +23,13 @@ import (
 // programs are executed again.
 func TestMappedSoonGone(t *testing.T) {
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
-	defer tr.Close()
+	defer tr.files.Close()
 	pid := int32(os.Getpid())
 	mapped := func(name string, inode uint64, exec bool) bool {
 		r := &perfdata.Mmap{PID: pid, TID: pid, Addr: 0x10000, Len: 0x1000, Exec: exec, Name: []byte(name),
 			File: perfdata.FileID{Inode: inode}}
 		m := mappingOf(r)
-		f := tr.Find(tr.origin(pid), &m, time.Time{})
+		f := tr.files.Find(tr.origin(pid), &m, time.Time{})
 		return tr.mapped(r, &f)
 	}
 	info, err := os.Stat("/bin/true")
@@ -48,9 +48,9 @@ func TestMappedElsewhere(t *testing.T) {
 	testtool.NeedRoot(t, "for map_files")
 	pid, m := replaced(t, func(path string) {})
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
-	defer tr.Close()
+	defer tr.files.Close()
 	for range 2 {
-		f := tr.Find(tr.origin(pid), &m, time.Time{})
+		f := tr.files.Find(tr.origin(pid), &m, time.Time{})
 		assert.True(t, tr.mapped(&perfdata.Mmap{PID: pid, TID: pid, Addr: m.Start, Len: m.End - m.Start, PgOff: m.Offset,
 			Exec: true, Name: []byte(m.Name), File: perfdata.FileID{Inode: m.Inode}}, &f))
 	}
@@ -61,7 +61,7 @@ func TestMappedElsewhere(t *testing.T) {
 func TestMovedCode(t *testing.T) {
 	pid := int32(os.Getpid())
 	tr := newTracker(unwind.NewObjects(unwind.Options{}))
-	defer tr.Close()
+	defer tr.files.Close()
 	list, err := procfs.Mappings(pid)
 	require.NoError(t, err)
 	i := slices.IndexFunc(list, func(m procfs.Mapping) bool { return m.Exec && m.Inode != 0 })
@@ -77,7 +77,7 @@ func TestMovedCode(t *testing.T) {
 
 	const page = 4096
 	size := file.End - file.Start - page
-	f := tr.Find(tr.origin(pid), &file, time.Time{})
+	f := tr.files.Find(tr.origin(pid), &file, time.Time{})
 	anon := perfdata.Mmap{PID: pid, TID: pid, Addr: file.Start + page, Len: size, PgOff: file.Start + page, Exec: true,
 		Name: []byte(procfs.AnonName)}
 	for shift, moved := range map[uint64]bool{0: true, page: false} { // the file's place, and another one

@@ -90,13 +90,13 @@ func (o *Options) openOnce(user, inKernel bool) (*opened, error) {
 			return nil, fmt.Errorf("%s: %w", e.Name, errSwitches)
 		}
 	}
-	op.samples.source, op.samples.attr = o.Event, o.sampleAttr(o.Event, op.user, o.Ring)
+	op.samples.source, op.samples.attr = o.Event, o.sampleAttr(o.Event, op.user, o.Settings.Ring)
 	if inKernel && !slices.ContainsFunc(o.events(), func(e *Event) bool { return !e.exclusive() }) {
 		op.eager, op.samples.attr.Wakeup = true, 1 // copies are rare, and tell of processes
 	}
 	op.side.attr = o.sideAttr(op.user)
 	if err = op.side.open(o, cpus, sideRing); err == nil {
-		err = op.samples.open(o, cpus, o.Ring)
+		err = op.samples.open(o, cpus, o.Settings.Ring)
 	}
 	if err == nil {
 		err = op.openMore(o)
@@ -106,14 +106,14 @@ func (o *Options) openOnce(user, inKernel bool) (*opened, error) {
 		return nil, err
 	}
 	// Each event costs something at each switch, and what is hooked writes its copies with the first.
-	if o.Grow > o.Copy && !o.Event.blocked && !o.Event.hooked && len(o.More) == 0 {
+	if o.Settings.Grow > o.Settings.Copy && !o.Event.blocked && !o.Event.hooked && len(o.More) == 0 {
 		op.long.source, op.long.attr = o.Event, o.longAttr(op.samples.attr)
 		if op.long.open(o, cpus, 0, op.samples.first...) != nil {
 			op.long.close() // it goes without
 			op.long = stream{}
 		}
 	}
-	op.rings = o.Ring
+	op.rings = o.Settings.Ring
 	for _, r := range op.samples.rings {
 		op.rings = min(op.rings, r.Size())
 	}
@@ -126,7 +126,7 @@ func (o *Options) openOnce(user, inKernel bool) (*opened, error) {
 // openMore opens the further events.
 func (op *opened) openMore(o *Options) error {
 	for _, e := range o.More {
-		op.more = append(op.more, stream{source: e, attr: o.sampleAttr(e, op.user, o.Ring)})
+		op.more = append(op.more, stream{source: e, attr: o.sampleAttr(e, op.user, o.Settings.Ring)})
 		if err := op.more[len(op.more)-1].open(o, op.cpus, 0, op.samples.first...); err != nil {
 			return err
 		}
@@ -160,7 +160,7 @@ func (op *opened) eventNumbers() (map[uint64]uint8, error) {
 // kernelForbidden reports whether this user may record user code alone. It is tried with the event
 // itself, as the rules are the kernel's.
 func (o *Options) kernelForbidden() bool {
-	a := o.sampleAttr(o.Event, false, o.Ring)
+	a := o.sampleAttr(o.Event, false, o.Settings.Ring)
 	a.Bits &^= unix.PerfBitEnableOnExec | unix.PerfBitExcludeKernel // which an event with the modifier u has
 	e, err := perfevent.Open(a, perfevent.ThisThread, perfevent.AnyCPU)
 	if err != nil {

@@ -33,7 +33,7 @@ type Target struct {
 
 // Options are what a Session needs.
 type Options struct {
-	Settings
+	Settings Settings
 	Target   Target
 	Event    *Event
 	More     []*Event   // further events, whose samples are in the same profile
@@ -73,16 +73,16 @@ var ErrOptions = errors.New("not possible")
 func (o *Options) check() error {
 	const minRing = 1 << 16
 	switch {
-	case o.Copy < 0 || o.Copy > perfevent.MaxStackUser || o.Copy%8 != 0:
-		return fmt.Errorf("copy of %d bytes: %w: want a multiple of 8 up to %d", o.Copy, ErrOptions, perfevent.MaxStackUser)
-	case o.Grow < 0 || o.Grow > perfevent.MaxStackUser || o.Grow%8 != 0:
-		return fmt.Errorf("copy of %d bytes: %w: want a multiple of 8 up to %d", o.Grow, ErrOptions, perfevent.MaxStackUser)
-	case o.Ring < minRing || o.Ring&(o.Ring-1) != 0:
-		return fmt.Errorf("ring of %d bytes: %w: want a power of two of at least 64 KB", o.Ring, ErrOptions)
+	case o.Settings.Copy < 0 || o.Settings.Copy > perfevent.MaxStackUser || o.Settings.Copy%8 != 0:
+		return fmt.Errorf("copy of %d bytes: %w: want a multiple of 8 up to %d", o.Settings.Copy, ErrOptions, perfevent.MaxStackUser)
+	case o.Settings.Grow < 0 || o.Settings.Grow > perfevent.MaxStackUser || o.Settings.Grow%8 != 0:
+		return fmt.Errorf("copy of %d bytes: %w: want a multiple of 8 up to %d", o.Settings.Grow, ErrOptions, perfevent.MaxStackUser)
+	case o.Settings.Ring < minRing || o.Settings.Ring&(o.Settings.Ring-1) != 0:
+		return fmt.Errorf("ring of %d bytes: %w: want a power of two of at least 64 KB", o.Settings.Ring, ErrOptions)
 	case len(o.events()) > maxEvents:
 		return fmt.Errorf("%d events: %w: want at most %d", len(o.events()), ErrOptions, maxEvents)
-	case o.MaxStack < 1:
-		return fmt.Errorf("at most %d frames: %w: want at least 1", o.MaxStack, ErrOptions)
+	case o.Settings.MaxStack < 1:
+		return fmt.Errorf("at most %d frames: %w: want at least 1", o.Settings.MaxStack, ErrOptions)
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ const sampleType = perfdata.SampleIdentifier | perfdata.SampleIP | perfdata.Samp
 // the kernel may not be looked at.
 func (o *Options) sampleAttr(e *Event, user bool, ring int) *perfevent.Attr {
 	a := o.baseAttr(user)
-	a.Type, a.Config, a.Sample = e.typ, e.config, o.Frequency
+	a.Type, a.Config, a.Sample = e.typ, e.config, o.Settings.Frequency
 	a.Bits |= unix.PerfBitFreq
 	if e.every > 0 {
 		a.Sample = e.every
@@ -103,7 +103,7 @@ func (o *Options) sampleAttr(e *Event, user bool, ring int) *perfevent.Attr {
 	// A user who may not see the kernel gets empty call chains: without any, perf script and
 	// ehasm script take a recording for one of addresses, not of stacks.
 	a.Sample_type |= uint64(perfdata.SampleCallchain)
-	if o.Raw != nil || o.Pointers == unwind.Never { // in a raw file, perf script would show the frames twice
+	if o.Raw != nil || o.Settings.Pointers == unwind.Never { // in a raw file, perf script would show the frames twice
 		a.Bits |= unix.PerfBitExcludeCallchainUser
 	}
 	if user {
@@ -121,9 +121,9 @@ func (o *Options) sampleAttr(e *Event, user bool, ring int) *perfevent.Attr {
 	}
 	a.Sample_type |= uint64(perfdata.SampleRegsUser)
 	a.Sample_regs_user = perfevent.RegsUser
-	if o.Copy > 0 {
+	if o.Settings.Copy > 0 {
 		a.Sample_type |= uint64(perfdata.SampleStackUser)
-		a.Sample_stack_user = uint32(o.Copy)
+		a.Sample_stack_user = uint32(o.Settings.Copy)
 	}
 	// with a period in samples, the kernel takes one each time that a software event occurs: perf_swevent_event
 	if e.every > 1 {
@@ -148,7 +148,7 @@ func widen(a *perfevent.Attr) {
 func (o *Options) longAttr(samples *perfevent.Attr) *perfevent.Attr {
 	a := *samples
 	a.Bits = a.Bits&^unix.PerfBitEnableOnExec | unix.PerfBitDisabled
-	a.Sample_stack_user = uint32(o.Grow)
+	a.Sample_stack_user = uint32(o.Settings.Grow)
 	return &a
 }
 

@@ -38,10 +38,10 @@ func newPace(o *Options, ring int) pace {
 	p := pace{mapWait: leastMap}
 	if o.Event.every == 0 && len(o.More) == 0 {
 		const lateness = 2 * time.Second // of a thread without priority on a busy machine
-		period := time.Second / time.Duration(o.Frequency)
+		period := time.Second / time.Duration(o.Settings.Frequency)
 		p.period = uint64(period)
 		p.mapWait = min(max(leastMap, 2*period), mostMap)
-		p.slow = !o.Realtime && fillTime(period, ring, max(o.Copy, o.Grow)) >= lateness
+		p.slow = !o.Settings.Realtime && fillTime(period, ring, max(o.Settings.Copy, o.Settings.Grow)) >= lateness
 	}
 	return p
 }

@@ -78,7 +78,7 @@ func TestSpaces(t *testing.T) {
 		tr.task(&perfdata.Task{Header: perfdata.Header{Type: perfdata.TypeExit}, PID: pid + 100 + i,
 			TID: pid + 100 + i})
 	}
-	assert.LessOrEqual(t, len(tr.gone), keepGone)
+	assert.LessOrEqual(t, len(tr.exits.gone), keepGone)
 }
 
 // TestFloods: programs that map, name threads and open files without end do not make the memory for
@@ -110,7 +110,7 @@ func TestFloods(t *testing.T) {
 	for i := range 3 * manyObjects {
 		objectAt(tr, self, procfs.Mapping{Name: fmt.Sprintf("/memfd:%d", i)})
 	}
-	assert.LessOrEqual(t, len(tr.Known), manyObjects)
+	assert.LessOrEqual(t, len(tr.files.Known), manyObjects)
 	all := objects.All()
 	assert.LessOrEqual(t, len(all), manyObjects+8)
 	for _, o := range []*unwind.Object{needed, mapped, dump} {
@@ -237,9 +237,9 @@ func TestPack(t *testing.T) {
 	assert.Same(t, small, p.Table, "once")
 	assert.Equal(t, len(table.Stacks), small.distinct())
 	got := p.open()
-	assert.Equal(t, table.Stacks, got.Stacks)
+	assert.Equal(t, table.Stacks, got.Table.Stacks)
 	for i := range table.Stacks {
-		want, have := table.Frames(nil, &table.Stacks[i]), got.Frames(nil, &got.Stacks[i])
+		want, have := table.Frames(nil, &table.Stacks[i]), got.Table.Frames(nil, &got.Table.Stacks[i])
 		require.Equal(t, len(want), len(have))
 		for k, w := range want {
 			if h := *have[k]; w.Mapping.Object != file {

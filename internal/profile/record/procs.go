@@ -45,8 +45,8 @@ type thread struct {
 
 // tracker tracks what processes map, fork and execute, in the order of time.
 type tracker struct {
-	mappedFiles
-	exits
+	files     mappedFiles
+	exits     exits
 	processes map[int32]*process
 	threads   map[int32]*thread
 	spaces    uint32
@@ -93,7 +93,7 @@ const (
 )
 
 func newTracker(objects *unwind.Objects) *tracker {
-	return &tracker{mappedFiles: newMappedFiles(objects), processes: make(map[int32]*process),
+	return &tracker{files: newMappedFiles(objects), processes: make(map[int32]*process),
 		threads: make(map[int32]*thread), stacks: new(copies)}
 }
 
@@ -212,31 +212,31 @@ func (t *tracker) generate(p *process, pid int32, start, size uint64, o *unwind.
 		return
 	}
 	if p.code == nil {
-		p.code = &jit.Code{Read: memoryOf(pid), Limits: t.limits}
+		p.code = &jit.Code{Read: memoryOf(pid), Limits: t.files.limits}
 		p.SetGenerated(p.code)
-		t.places.See(pid)
+		t.files.places.See(pid)
 	}
 	if dump {
-		p.code.AddDump(t.places.Dump(pid, o.Name, start, start+size))
+		p.code.AddDump(t.files.places.Dump(pid, o.Name, start, start+size))
 	} else {
 		p.code.Changed(start, start+size)
 	}
 }
 
 func (t *tracker) exit(pid, tid int32) {
-	t.gone = append(t.gone, tid)
+	t.exits.gone = append(t.exits.gone, tid)
 	if pid == tid {
 		if p := t.processes[pid]; p != nil {
 			p.exited = true
 			p.code.Close()
 		}
 	}
-	if len(t.gone) <= keepGone {
+	if len(t.exits.gone) <= keepGone {
 		return
 	}
-	old := t.gone[0]
-	t.gone = t.gone[1:]
-	t.ended = max(t.ended-1, 0)
+	old := t.exits.gone[0]
+	t.exits.gone = t.exits.gone[1:]
+	t.exits.ended = max(t.exits.ended-1, 0)
 	if p := t.processes[old]; p != nil && !p.exited {
 		return // the number is in use again
 	}
@@ -250,7 +250,7 @@ func (t *tracker) mapped(r *perfdata.Mmap, f *mapped.Found) bool {
 		t.place(r.PID, r.Addr, r.Len, r.PgOff, nil)
 		return false
 	}
-	before := len(t.Known)
+	before := len(t.files.Known)
 	m := mappingOf(r)
 	o := t.object(&m, f)
 	if o.IsAnonymous() {
@@ -259,7 +259,7 @@ func (t *tracker) mapped(r *perfdata.Mmap, f *mapped.Found) bool {
 		}
 	}
 	t.place(r.PID, m.Start, r.Len, m.Offset, o)
-	return o.IsAnonymous() || len(t.Known) != before || t.Open[o] != nil
+	return o.IsAnonymous() || len(t.files.Known) != before || t.files.Open[o] != nil
 }
 
 // moved returns the mapping of a file whose code is now in memory that is no file's, at its place; nil: there is none.
@@ -355,7 +355,7 @@ func (t *tracker) placeListed(of *mapped.Process, list []procfs.Mapping, i int) 
 // listed returns the object of a mapping of a process's list, and the offset in its file.
 func (t *tracker) listed(of *mapped.Process, list []procfs.Mapping, i int) (*unwind.Object, uint64) {
 	find := func(m *procfs.Mapping) *unwind.Object {
-		f := t.Find(of, m, time.Time{})
+		f := t.files.Find(of, m, time.Time{})
 		return t.object(m, &f)
 	}
 	o := find(&list[i])
@@ -369,19 +369,18 @@ func (t *tracker) listed(of *mapped.Process, list []procfs.Mapping, i int) (*unw
 
 // object returns the object of a mapping with this file.
 func (t *tracker) object(m *procfs.Mapping, f *mapped.Found) *unwind.Object {
-	if len(t.Known) >= t.most {
-		t.forget()
+	if len(t.files.Known) >= t.files.most {
+		t.files.forget(t.mappedNow())
 	}
-	return t.Object(m, f)
+	return t.files.Object(m, f)
 }
 
-// forget drops the objects that no walk has needed and no process has mapped.
-func (t *tracker) forget() {
-	inUse := t.mappedNow()
-	kept := t.Objects.Forget(func(o *unwind.Object) bool { return inUse[o] || isDump(o) || t.Open[o] != nil })
-	maps.DeleteFunc(t.Known, func(_ mapped.Identity, o *unwind.Object) bool { return !kept[o] })
-	maps.DeleteFunc(t.frameAddrs, func(o *unwind.Object, _ []uint64) bool { return !kept[o] })
-	t.most = max(manyObjects, 2*len(t.Known))
+// forget drops the objects that no walk has needed and no process has mapped: those of inUse are.
+func (fs *mappedFiles) forget(inUse map[*unwind.Object]bool) {
+	kept := fs.Objects.Forget(func(o *unwind.Object) bool { return inUse[o] || isDump(o) || fs.Open[o] != nil })
+	maps.DeleteFunc(fs.Known, func(_ mapped.Identity, o *unwind.Object) bool { return !kept[o] })
+	maps.DeleteFunc(fs.frameAddrs, func(o *unwind.Object, _ []uint64) bool { return !kept[o] })
+	fs.most = max(manyObjects, 2*len(fs.Known))
 }
 
 // readProcess reads the mappings and threads of a process that was there before, or of
@@ -402,7 +401,7 @@ func (t *tracker) readProcess(pid int32) {
 			t.placeListed(of, list, i)
 		}
 		if t.onMap != nil {
-			f := t.Find(of, &m, time.Time{})
+			f := t.files.Find(of, &m, time.Time{})
 			t.onMap(pid, m, f.BuildID())
 		}
 	}

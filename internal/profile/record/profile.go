@@ -19,7 +19,7 @@ import (
 
 // Profile holds what a Session has counted in a period of time.
 type Profile struct {
-	*Table
+	Table    *Table
 	Counts   Counts
 	Samples  []Sample // with Options.Samples
 	Comms    []string
@@ -86,14 +86,14 @@ func (p *Profile) Write(w io.Writer, format stackfmt.Format, each bool, names *s
 			if !each {
 				break
 			}
-			o := out.stack(&part.Stacks[s.Stack])
+			o := out.stack(&part.Table.Stacks[s.Stack])
 			o.TID, o.CPU, o.Time, o.Period = s.TID, s.CPU, s.Time, s.Period
 			if err := put(o); err != nil {
 				return err
 			}
 		}
-		for i := range part.Stacks {
-			s := &part.Stacks[i]
+		for i := range part.Table.Stacks {
+			s := &part.Table.Stacks[i]
 			if each || s.Count == 0 { // as those are that have not gone on yet
 				continue
 			}
@@ -154,9 +154,9 @@ func (p *Profile) Each(names *symbolize.Namer, f func(sample *stackfmt.Sample, p
 	for _, part := range p.parts() {
 		part = part.open()
 		out := &writer{p: part, cache: cache}
-		for i := range part.Stacks {
-			if part.Stacks[i].Count > 0 {
-				f(out.stack(&part.Stacks[i]), part.Stacks[i].Period)
+		for i := range part.Table.Stacks {
+			if part.Table.Stacks[i].Count > 0 {
+				f(out.stack(&part.Table.Stacks[i]), part.Table.Stacks[i].Period)
 			}
 		}
 	}
@@ -290,7 +290,7 @@ type Stats struct {
 
 // Stats returns the figures; writing is how long it took to write the profile.
 func (p *Profile) Stats(writing time.Duration) *Stats {
-	s := &Stats{Counts: p.Counts, Seconds: p.Duration.Seconds(), Stacks: p.distinct(), Nodes: p.size(),
+	s := &Stats{Counts: p.Counts, Seconds: p.Duration.Seconds(), Stacks: p.distinct(), Nodes: p.Table.size(),
 		Ends: make(map[string]uint64), Writing: writing.Nanoseconds(), Inside: p.Inside}
 	for cause := range unwind.NumCauses {
 		if n := p.Counts.Ends[cause]; n > 0 {

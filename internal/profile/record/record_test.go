@@ -83,7 +83,7 @@ func assertAsScript(t *testing.T, chains bool) {
 	require.NoError(t, err)
 	defer file.Close()
 	opt := options(t)
-	opt.Refill, opt.Samples, opt.Raw = chains, true, NewRawWriter(file, []string{"sh", "-c", work})
+	opt.Settings.Refill, opt.Samples, opt.Raw = chains, true, NewRawWriter(file, []string{"sh", "-c", work})
 	opt.Raw.Chains = chains
 	p := recordCommand(t, opt, work)
 	require.NoError(t, opt.Raw.Finish())
@@ -98,7 +98,7 @@ func assertAsScript(t *testing.T, chains bool) {
 	require.NoError(t, err)
 	var b strings.Builder
 	summary, err := script.Run(context.Background(), r, &b, script.Options{Format: spec.New(stackfmt.Options{}),
-		Workers: 1, MaxStack: opt.MaxStack,
+		Workers: 1, MaxStack: opt.Settings.MaxStack,
 		Names:   symbolize.Options{Kallsyms: "/proc/kallsyms"},
 		Objects: unwind.Options{DebugDirs: unwind.DefaultDebugDirs(), Compile: unwindtest.Compile}})
 	require.NoError(t, err)
@@ -118,13 +118,13 @@ func TestCounts(t *testing.T) {
 	p := recordCommand(t, options(t), work)
 	c := &p.Counts
 	samples, period := uint64(0), uint64(0)
-	for _, s := range p.Stacks {
+	for _, s := range p.Table.Stacks {
 		samples += s.Count
 		period += s.Period
 	}
 	assert.Equal(t, c.Samples, samples)
 	assert.Equal(t, c.Samples, c.Unwound+c.NoCopy+c.Kernel+c.Compat)
-	assert.Less(t, len(p.Stacks), int(c.Samples)+1)
+	assert.Less(t, len(p.Table.Stacks), int(c.Samples)+1)
 	const perSecond = 1_000_000_000
 	assert.Equal(t, c.Samples*(perSecond/2999), period)
 	assert.GreaterOrEqual(t, float64(c.Ends[unwind.Outermost]), 0.98*float64(c.Unwound), "%v", c.Ends)
@@ -212,7 +212,7 @@ int main(void) {
 // TestNothing: a recording of nothing is an empty profile.
 func TestNothing(t *testing.T) {
 	opt := options(t)
-	opt.Frequency = 1
+	opt.Settings.Frequency = 1
 	p := recordCommand(t, opt, ":")
 	assert.Empty(t, text(t, p, "folded"))
 	var b strings.Builder
@@ -222,8 +222,8 @@ func TestNothing(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	for _, change := range []func(*Options){
-		func(o *Options) { o.Copy = 12 }, func(o *Options) { o.Copy = 65536 }, func(o *Options) { o.Copy = -8 },
-		func(o *Options) { o.Ring = 100000 }, func(o *Options) { o.Ring = 4096 }, func(o *Options) { o.MaxStack = 0 },
+		func(o *Options) { o.Settings.Copy = 12 }, func(o *Options) { o.Settings.Copy = 65536 }, func(o *Options) { o.Settings.Copy = -8 },
+		func(o *Options) { o.Settings.Ring = 100000 }, func(o *Options) { o.Settings.Ring = 4096 }, func(o *Options) { o.Settings.MaxStack = 0 },
 	} {
 		opt := options(t)
 		change(&opt)
@@ -272,8 +272,8 @@ int main(void) { while (clock() < 2 * CLOCKS_PER_SEC) down(4); }`)
 	require.NoError(t, err)
 	defer file.Close()
 	opt := options(t)
-	opt.Frequency = 499 // a ring holds a third of a second of long copies, if others keep the reader waiting
-	opt.Grow, opt.Raw = 48<<10, NewRawWriter(file, []string{program})
+	opt.Settings.Frequency = 499 // a ring holds a third of a second of long copies, if others keep the reader waiting
+	opt.Settings.Grow, opt.Raw = 48<<10, NewRawWriter(file, []string{program})
 	c := recordCommand(t, opt, program).Counts
 	require.NoError(t, opt.Raw.Finish())
 	require.Greater(t, c.Samples, uint64(60))
@@ -327,7 +327,7 @@ func TestPaceSlow(t *testing.T) {
 	assert.Equal(t, 2*(time.Second/97), p.wait(0))
 	assert.False(t, newPace(&slow, 8<<20).slow)
 	for _, change := range []func(*Options){
-		func(o *Options) { o.Realtime = true }, func(o *Options) { o.Frequency = 999 },
+		func(o *Options) { o.Settings.Realtime = true }, func(o *Options) { o.Settings.Frequency = 999 },
 		func(o *Options) { o.Event = named("page-faults") },
 		func(o *Options) { o.More = []*Event{named("page-faults")} }} {
 		o := slow

@@ -66,7 +66,7 @@ func TestRefill(t *testing.T) {
 	out, err := exec.Command("gcc", "-O1", "-fno-optimize-sibling-calls", "-o", bin, src).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	opt := options(t)
-	opt.Copy = 4 << 10
+	opt.Settings.Copy = 4 << 10
 	const enough, atMost = 500, 30000
 	p := recordUntil(t, opt, exec.Command(bin), func(c *Counts) bool {
 		return c.Completed >= enough ||
@@ -94,7 +94,7 @@ func TestUntouchedPages(t *testing.T) {
 	out, err := exec.Command("gcc", "-O1", "-o", bin, src).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	opt := options(t)
-	opt.Copy = 60 << 10
+	opt.Settings.Copy = 60 << 10
 	const enough, atMost = 300, 30000
 	p := recordUntil(t, opt, exec.Command(bin), func(c *Counts) bool {
 		return c.Ends[unwind.Outermost] >= enough ||

@@ -249,8 +249,8 @@ func TestRegionMutated(t *testing.T) {
 		if p.Inside.Damaged > 0 {
 			damaged++
 		}
-		for i := range p.Stacks {
-			require.Less(t, p.Stacks[i].Period, uint64(mostSum)+1, "seed %d", seed)
+		for i := range p.Table.Stacks {
+			require.Less(t, p.Table.Stacks[i].Period, uint64(mostSum)+1, "seed %d", seed)
 		}
 		in.Close()
 	}

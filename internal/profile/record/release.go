@@ -4,7 +4,6 @@ package record
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -46,19 +45,19 @@ func (s *Session) release(now time.Time) {
 		return
 	}
 	t.bury()
-	list := t.idle(now)
+	list := t.files.idle(now, t.mappedNow())
 	if len(list) > 0 {
 		is := make(map[*unwind.Object]bool)
 		for _, o := range list {
 			is[o] = true
 		}
 		s.stacks.release(func(o *unwind.Object) bool { return is[o] })
-		s.part.table.metIn(is, t.frameAddrs)
+		s.part.table.metIn(is, t.files.frameAddrs)
 		for _, o := range list {
 			s.releaseOne(o)
 		}
-		if t.released += len(list); t.released >= manyReleased {
-			t.forget()
+		if t.files.released += len(list); t.files.released >= manyReleased {
+			t.files.forget(t.mappedNow())
 		}
 	}
 	s.releaseAt = now.Add(max(releaseEvery, releaseParts*time.Since(now)))
@@ -68,10 +67,10 @@ func (s *Session) release(now time.Time) {
 func (s *Session) Rest() {
 	t := s.tracker
 	s.stacks.release(func(*unwind.Object) bool { return true })
-	s.part.table.metIn(nil, t.frameAddrs)
-	for _, o := range t.Known {
+	s.part.table.metIn(nil, t.files.frameAddrs)
+	for _, o := range t.files.Known {
 		if o.Needed() {
-			o.Release(t.frameAddrs[o])
+			o.Release(t.files.frameAddrs[o])
 		}
 	}
 	s.part.table = newTable()
@@ -79,18 +78,18 @@ func (s *Session) Rest() {
 
 func (s *Session) releaseOne(o *unwind.Object) {
 	t := s.tracker
-	met := t.frameAddrs[o]
+	met := t.files.frameAddrs[o]
 	slices.Sort(met)
 	met = slices.Compact(met)
-	t.frameAddrs[o] = met
+	t.files.frameAddrs[o] = met
 	named := len(met) > 0 && o.Needed()
 	if o.Needed() {
 		o.Release(met)
 		s.part.counts.Released++
 	}
 	done := func() {}
-	if f := t.Open[o]; f != nil && (!named || s.opt.Left != nil) {
-		t.dropFile(o)
+	if f := t.files.Open[o]; f != nil && (!named || s.opt.Left != nil) {
+		t.files.dropFile(o)
 		done = func() {
 			o.Leave()
 			f.Close()
@@ -118,25 +117,25 @@ func (t *Table) metIn(which map[*unwind.Object]bool, met map[*unwind.Object][]ui
 	}
 }
 
-// idle returns the objects of which something is kept, and that no process has mapped any more.
-func (t *tracker) idle(now time.Time) (list []*unwind.Object) {
-	mapped, since := t.mappedNow(), make(map[*unwind.Object]time.Time)
-	for _, o := range t.Known {
-		if mapped[o] || isDump(o) || !o.Needed() && t.Open[o] == nil {
+// idle returns the objects of which something is kept, and that are not mapped any more.
+func (fs *mappedFiles) idle(now time.Time, mapped map[*unwind.Object]bool) (list []*unwind.Object) {
+	since := make(map[*unwind.Object]time.Time)
+	for _, o := range fs.Known {
+		if mapped[o] || isDump(o) || !o.Needed() && fs.Open[o] == nil {
 			continue
 		}
-		if when, ok := t.unmapped[o]; ok {
+		if when, ok := fs.unmapped[o]; ok {
 			since[o] = when
 			list = append(list, o)
 		} else {
 			since[o] = now
 		}
 	}
-	t.unmapped = since
+	fs.unmapped = since
 	slices.SortFunc(list, func(a, b *unwind.Object) int { return since[b].Compare(since[a]) })
 	room := idleRoom{mostIdle, mostIdleBytes}
 	return slices.DeleteFunc(list, func(o *unwind.Object) bool {
-		limit, size := t.idleTime(o)
+		limit, size := fs.idleTime(o)
 		return now.Sub(since[o]) < limit && room.take(size)
 	})
 }
@@ -158,12 +157,12 @@ func (r *idleRoom) take(bytes int64) bool {
 }
 
 // idleTime returns after what time an object is released, and the size of its file in bytes.
-func (t *tracker) idleTime(o *unwind.Object) (time.Duration, int64) {
+func (fs *mappedFiles) idleTime(o *unwind.Object) (time.Duration, int64) {
 	info := o.Info()
 	if info == nil {
 		return idleTimeOther, 0
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Dev == t.root && t.Open[o] == nil {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Dev == fs.root && fs.Open[o] == nil {
 		return idleTime, info.Size()
 	}
 	return idleTimeOther, info.Size()
@@ -198,21 +197,21 @@ func isDump(o *unwind.Object) bool { return strings.HasPrefix(filepath.Base(o.Na
 // bury forgets the threads and processes that had ended at the call before. A process whose first thread has ended may
 // go on.
 func (t *tracker) bury() {
-	gone := t.gone
-	t.gone = nil
+	gone := t.exits.gone
+	t.exits.gone = nil
 	for i, id := range gone {
 		switch p := t.processes[id]; {
-		case i >= t.ended:
-			t.gone = append(t.gone, id)
+		case i >= t.exits.ended:
+			t.exits.gone = append(t.exits.gone, id)
 		case p != nil && !p.exited: // the number is in use again
 		case p != nil && !errors.Is(unix.Kill(int(id), 0), unix.ESRCH):
 			p.lingers = true
-			t.gone = append(t.gone, id)
+			t.exits.gone = append(t.exits.gone, id)
 		default:
 			t.drop(id)
 		}
 	}
-	t.ended = len(t.gone)
+	t.exits.ended = len(t.exits.gone)
 }
 
 // drop forgets a thread, and the process of this number.
@@ -223,15 +222,13 @@ func (t *tracker) drop(id int32) {
 }
 
 // dropFile forgets an object whose file is about to be closed.
-func (t *tracker) dropFile(o *unwind.Object) *os.File {
-	f := t.Open[o]
-	delete(t.Open, o)
-	delete(t.frameAddrs, o)
-	for k, other := range t.Known {
+func (fs *mappedFiles) dropFile(o *unwind.Object) {
+	delete(fs.Open, o)
+	delete(fs.frameAddrs, o)
+	for k, other := range fs.Known {
 		if other == o {
-			delete(t.Known, k)
+			delete(fs.Known, k)
 		}
 	}
-	t.Objects.Forget(func(other *unwind.Object) bool { return other != o })
-	return f
+	fs.Objects.Forget(func(other *unwind.Object) bool { return other != o })
 }

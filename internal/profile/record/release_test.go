@@ -180,16 +180,16 @@ func TestIdleTime(t *testing.T) {
 	o := objectAt(tr, gone, mappingAt(t, file))
 	is := func(want time.Duration) {
 		t.Helper()
-		got, size := tr.idleTime(o)
+		got, size := tr.files.idleTime(o)
 		assert.Equal(t, want, got)
 		assert.Equal(t, st.Size, size)
 	}
-	tr.root = st.Dev
+	tr.files.root = st.Dev
 	is(idleTime)
-	tr.root++
+	tr.files.root++
 	is(idleTimeOther)
-	tr.root = st.Dev
-	tr.Open[o] = os.Stdin // the file is in another mount namespace
+	tr.files.root = st.Dev
+	tr.files.Open[o] = os.Stdin // the file is in another mount namespace
 	is(idleTimeOther)
 }
 

@@ -100,7 +100,7 @@ func threadTime() time.Duration {
 // written that without.
 func (s *Session) identify(m *perfdata.Mmap, raw []byte, when uint64) (mapped.Found, []byte) {
 	mapping := mappingOf(m)
-	f := s.tracker.Find(s.tracker.origin(m.PID), &mapping, s.clock.wall(when))
+	f := s.tracker.files.Find(s.tracker.origin(m.PID), &mapping, s.clock.wall(when))
 	if s.opt.Raw != nil {
 		raw = rawWithBuildID(raw, f.BuildID())
 	}

@@ -48,7 +48,7 @@ func (s *Session) sample(r *perfdata.Sample, raw []byte, ring int) {
 		counts.Compat++
 	case r.UserRegs.ABI == perfdata.ABINone:
 		counts.Kernel++
-	case len(r.Stack) == 0 && s.opt.Copy > 0:
+	case len(r.Stack) == 0 && s.opt.Settings.Copy > 0:
 		one.origin |= noCopy
 		counts.NoCopy++
 	default:

@@ -94,7 +94,7 @@ func Open(opt Options) (*Session, error) {
 		return nil, err
 	}
 	if opt.Places != nil {
-		s.tracker.places = opt.Places
+		s.tracker.files.places = opt.Places
 	}
 	if opt.Raw != nil {
 		s.tracker.onMap, s.tracker.onComm = opt.Raw.mapping, opt.Raw.comm
@@ -131,19 +131,19 @@ func (s *Session) loadKernel(user bool) (k *inKernel, err error) {
 			e.hooked = e.hooked && k != nil
 		}
 	}()
-	if opt.Unwind == Copies || opt.Tables == nil {
+	if opt.Settings.Unwind == Copies || opt.Tables == nil {
 		return nil, nil
 	}
 	s.notInKernel = errRaw
 	switch {
 	case user:
 		s.notInKernel = bpfunwind.ErrRights
-	case opt.Raw == nil && opt.Copy > 0:
-		if k, s.notInKernel = newInKernel(opt); k != nil && opt.Grow > 0 && opt.Target.All {
-			opt.Copy = min(opt.Copy, rareCopy)
+	case opt.Raw == nil && opt.Settings.Copy > 0:
+		if k, s.notInKernel = newInKernel(opt); k != nil && opt.Settings.Grow > 0 && opt.Target.All {
+			opt.Settings.Copy = min(opt.Settings.Copy, rareCopy)
 		}
 	}
-	if s.notInKernel != nil && opt.Unwind == KernelToo {
+	if s.notInKernel != nil && opt.Settings.Unwind == KernelToo {
 		return nil, fmt.Errorf("--unwind=kernel: %w", s.notInKernel)
 	}
 	return k, nil
@@ -332,9 +332,9 @@ func (s *Session) priority() (usual, restore func(), err error) {
 	fifo := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1,
 		Flags: unix.SCHED_FLAG_RESET_ON_FORK}
 	switch refused := cmp.Or(err, unix.SchedSetAttr(thisThread, &fifo, 0)); {
-	case refused != nil && s.opt.Realtime:
+	case refused != nil && s.opt.Settings.Realtime:
 		return nil, nil, fmt.Errorf("real-time priority: %w (it needs CAP_SYS_NICE)", refused)
-	case refused == nil && s.opt.Realtime:
+	case refused == nil && s.opt.Settings.Realtime:
 		return nothing, restore, nil
 	case refused == nil:
 		return func() { unix.SchedSetAttr(thisThread, &nice, 0) }, restore, nil
@@ -388,7 +388,7 @@ func (s *Session) Take() *Profile {
 	p.addLost(lost, s.opt.events())
 	next := s.part.table.after()
 	if len(next.frames) == 0 {
-		met := s.tracker.frameAddrs
+		met := s.tracker.files.frameAddrs
 		s.part.table.metIn(nil, met)
 		for o := range met {
 			slices.Sort(met[o])
@@ -408,5 +408,5 @@ func (s *Session) Size() int { return s.part.table.size() }
 func (s *Session) Close() {
 	s.open.close()
 	s.stacks.close()
-	s.tracker.Close()
+	s.tracker.files.Close()
 }

@@ -12,6 +12,7 @@ import (
 
 // tables are those by which the kernel unwinds objects.
 type tables struct {
+	kernel  *bpfunwind.Unwinder
 	get     func(o *unwind.Object, wanted bool) (*bpfunwind.Tables, error) // see Options.Tables
 	objects map[*unwind.Object]*inTables
 	leaving []*bpfunwind.Object // of objects that are forgotten; processes still have them
@@ -48,14 +49,14 @@ const (
 // readTime is how long tables may be looked for in the cache in one round: 10 to 20 files.
 const readTime = 5 * time.Millisecond
 
-func newTables(get func(*unwind.Object, bool) (*bpfunwind.Tables, error)) tables {
-	return tables{get: get, objects: make(map[*unwind.Object]*inTables), done: make(chan madeTables, 1), begun: time.Now()}
+func newTables(kernel *bpfunwind.Unwinder, get func(*unwind.Object, bool) (*bpfunwind.Tables, error)) tables {
+	return tables{kernel: kernel, get: get, objects: make(map[*unwind.Object]*inTables), done: make(chan madeTables, 1),
+		begun: time.Now()}
 }
 
-// tablesOf returns an object's tables in the kernel, nil if there are none yet. ok is false if it must be asked again
+// of returns an object's tables in the kernel, nil if there are none yet. ok is false if it must be asked again
 // in another round.
-func (k *inKernel) tablesOf(o *unwind.Object) (in *bpfunwind.Object, ok bool) {
-	t := &k.tables
+func (t *tables) of(o *unwind.Object) (in *bpfunwind.Object, ok bool) {
 	known := t.objects[o]
 	if known == nil {
 		if t.read > readTime || t.looked > leastMaking+time.Since(t.begun)/makingParts {
@@ -65,7 +66,7 @@ func (k *inKernel) tablesOf(o *unwind.Object) (in *bpfunwind.Object, ok bool) {
 		known = &inTables{}
 		t.objects[o] = known
 		if cached, err := t.get(o, false); cached != nil && err == nil {
-			known.Object, _ = k.kernel.AddObject(cached) // without room for it, its samples come with copies
+			known.Object, _ = t.kernel.AddObject(cached) // without room for it, its samples come with copies
 			known.queued = true
 		}
 		t.read += time.Since(begin)
@@ -85,13 +86,13 @@ func (t *tables) affords() bool { return t.spent < leastMaking+time.Since(t.begu
 func (t *tables) busy() bool { return t.making || len(t.queue) > 0 && t.affords() }
 
 // take takes tables that were made, and begins to make others. It reports whether there are new ones.
-func (t *tables) take(u *bpfunwind.Unwinder) (fresh bool) {
+func (t *tables) take() (fresh bool) {
 	t.read = 0
 	select {
 	case m := <-t.done:
 		t.making, t.spent = false, t.spent+m.took
 		if known := t.objects[m.object]; known != nil && m.tables != nil { // it may have been released since
-			known.Object, _ = u.AddObject(m.tables)
+			known.Object, _ = t.kernel.AddObject(m.tables)
 			fresh = known.Object != nil
 		}
 	default:
@@ -108,15 +109,21 @@ func (t *tables) take(u *bpfunwind.Unwinder) (fresh bool) {
 	return fresh
 }
 
-// release forgets objects, and from time to time the tables of those that no stack has met.
-func (k *inKernel) release(are func(*unwind.Object) bool) {
-	k.copies.release(are)
-	t := &k.tables
+// close waits for the goroutine.
+func (t *tables) close() {
+	if t.making {
+		<-t.done
+	}
+}
+
+// release forgets objects, and from time to time the tables of those that no stack has met. It reports whether
+// processes have some mapped that are to go.
+func (t *tables) release(are func(*unwind.Object) bool) (waiting bool) {
 	tidy := time.Since(t.tidied) > idleTime
 	if tidy {
 		t.tidied = time.Now()
 	}
-	remove := func(o *bpfunwind.Object) bool { return o == nil || k.kernel.RemoveObject(o) == nil }
+	remove := func(o *bpfunwind.Object) bool { return o == nil || t.kernel.RemoveObject(o) == nil }
 	for o, known := range t.objects {
 		switch {
 		case are(o) && !remove(known.Object):
@@ -129,11 +136,5 @@ func (k *inKernel) release(are func(*unwind.Object) bool) {
 		t.queue = slices.DeleteFunc(t.queue, func(other *unwind.Object) bool { return other == o })
 	}
 	t.leaving = slices.DeleteFunc(t.leaving, remove)
-	if len(t.leaving) > 0 { // processes have unmapped it since they were told of
-		for pid, p := range k.tracker.processes {
-			if v := k.views.of(p); v != nil && v.maps != p.Maps() {
-				k.byCopy[pid] = lastTold{}
-			}
-		}
-	}
+	return len(t.leaving) > 0
 }

@@ -61,9 +61,9 @@ type room struct {
 }
 
 func newUnwinder(o *Options) unwinder {
-	u := unwinder{refills: o.Refill, refiller: refiller{clock: newClock()}, ends: ends{seen: make(map[fileOffset]bool)}}
-	u.room.pcs, u.longer.pcs = make([]uint64, o.MaxStack), make([]uint64, o.MaxStack)
-	u.walker.FramePointers, u.walker.OnObject = o.Pointers, o.OnObject
+	u := unwinder{refills: o.Settings.Refill, refiller: refiller{clock: newClock()}, ends: ends{seen: make(map[fileOffset]bool)}}
+	u.room.pcs, u.longer.pcs = make([]uint64, o.Settings.MaxStack), make([]uint64, o.Settings.MaxStack)
+	u.walker.FramePointers, u.walker.OnObject = o.Settings.Pointers, o.OnObject
 	return u
 }
 
