@@ -6,7 +6,7 @@ import "encoding/binary"
 // operands.go and effects.go then say what it reads and writes. Encodings: Intel SDM volume 2,
 // chapter 2, and AMD's manual volume 3 for XOP.
 
-// state holds what decoding needs besides the result.
+// state holds what decoding needs besides the result; it lives on Decode's stack.
 type state struct {
 	code []byte // at most 15 bytes
 	in   *Inst
@@ -16,7 +16,8 @@ type state struct {
 	vvvv uint8 // extra register of VEX and EVEX, no longer inverted
 }
 
-// The processor refuses longer instructions.
+// The processor raises #GP for a longer instruction, whatever it is made of (SDM Vol. 2 §2.3.11). Only redundant
+// prefixes get that far.
 const maxLen = 15
 
 // Decode decodes the instruction at the start of code; it looks at no more than 15 bytes and allocates nothing. If it
@@ -29,9 +30,9 @@ func Decode(code []byte, in *Inst) error {
 	return decode(code, in)
 }
 
-// decode is Decode for all instructions, in steps.
+// decode is Decode for all instructions, in steps. Tests compare quick with it.
 func decode(code []byte, in *Inst) error {
-	*in = Inst{OpSize: 4}
+	*in = Inst{OpSize: 4} // the default of 64-bit mode (SDM Vol. 1 Table 3-4)
 	in.Mem.Base, in.Mem.Index = None, None
 	if len(code) > maxLen {
 		code = code[:maxLen]
@@ -51,10 +52,12 @@ func decode(code []byte, in *Inst) error {
 // prefixBytes are the legacy prefixes and REX, a bit each.
 var prefixBytes = [4]uint64{0x4040404000000000, 0xf00000ffff, 0, 0xd000000000000}
 
-// isPrefix reports whether a byte is a legacy prefix or REX.
+// isPrefix reports whether a byte is a legacy prefix (SDM Vol. 2 §2.1.1) or REX, 40 to 4f (§2.2.1).
 func isPrefix(b byte) bool { return prefixBytes[b>>6]>>(b&63)&1 != 0 }
 
-// prefixes reads legacy prefixes and REX.
+// prefixes reads legacy prefixes and REX. It leaves pos at the opcode, or at the first byte of VEX, EVEX, XOP or REX2,
+// with at least one byte there. In.PP is the mandatory prefix as VEX.pp numbers it, so one table serves legacy and
+// vector encodings.
 func (s *state) prefixes() error {
 	in := s.in
 	if len(s.code) > 1 { // mostly there is none, or REX alone
@@ -76,6 +79,8 @@ func (s *state) prefixes() error {
 		switch b := s.code[s.pos]; b {
 		case 0xf0:
 			p = PrefixLock
+		// If f2 and f3 both occur, the last one selects the opcode, as objdump shows it. The SDM leaves the case
+		// undefined.
 		case 0xf3:
 			p = PrefixF3
 			in.PP = 2
@@ -115,13 +120,15 @@ func (s *state) prefixes() error {
 			}
 			return nil
 		}
-		// A second prefix of one kind is legal, and noted.
+		// A second prefix of one kind is legal, and noted: compilers lengthen nops with several 66. 3e has two bits, so
+		// it repeats only another 3e.
 		if in.Prefix&p&^PrefixSeg != 0 || in.Prefix&p == PrefixSeg && p == PrefixSeg {
 			in.Prefix |= PrefixDup
 		}
 		in.Prefix |= p
 		in.Prefixes++
-		// A legacy prefix after REX cancels it.
+		// A legacy prefix after REX cancels it (SDM Vol. 2 §2.2.1): REX works only directly before the opcode or its
+		// escape byte.
 		if in.Rex != 0 {
 			in.Rex = 0
 			in.Prefix |= PrefixLateRex
@@ -131,7 +138,9 @@ func (s *state) prefixes() error {
 	return ErrTruncated
 }
 
-// opcode reads the opcode with its VEX, EVEX or XOP prefix and returns the index in spans.
+// opcode reads the opcode with its VEX, EVEX or XOP prefix and returns the index in spans. The index is 256 times the
+// number of the map in tables.go's order, plus the opcode. The errors are ErrTruncated, if code ends in the prefix or
+// opcode, and ErrInvalid for combinations that the processor refuses (#UD).
 func (s *state) opcode() (int, error) {
 	// prefixes leaves at least one byte.
 	in, c := s.in, s.code[s.pos:]
@@ -166,6 +175,8 @@ func (s *state) opcode() (int, error) {
 		}
 		return int(in.Map)<<8 | int(in.Opcode), nil
 	// Two-byte VEX: R, vvvv, L and pp; map 0f. R and vvvv are inverted.
+	// c4, c5 and 62 were les, lds and bound; 64-bit mode has none of the three, so no look at ModRM is needed, unlike
+	// in 32-bit code.
 	case op == 0xc5:
 		if err := vector(3, EncVEX); err != nil {
 			return 0, err
@@ -189,12 +200,15 @@ func (s *state) opcode() (int, error) {
 		s.r, s.x, s.b = ^v>>4&8, ^v>>3&8, ^v>>2&8
 		in.W, s.vvvv, in.L, in.PP = w&0x80 != 0, ^w>>3&15, w>>2&1, w&3
 		in.Map, in.Opcode = v&31, c[3]
+		// VEX maps 5 and 7, which AMX-FP8 and USER_MSR use, are not in the tables.
 		if in.Map < lo || in.Map > hi {
 			return 0, ErrInvalid
 		}
 		return (base+int(in.Map))<<8 | int(c[3]), nil
-	// APX's REX2 is REX with the map, if it chooses none of the newer registers. In some rows of the maps it means
-	// something else.
+	// APX's REX2 is REX with the map, if it chooses none of the newer registers (r16 to r31: bits 4 to 6). d5 was aad,
+	// which 64-bit mode does not have. The rows that mean something else are 4x, 7x, ax and ex of map 0, 3x and 8x of
+	// map 1: a bit each in other. 0f is no escape here, since bit 7 chooses the map (Intel APX Architecture
+	// Specification, REX2).
 	case op == 0xd5:
 		if len(c) < 3 {
 			return 0, ErrTruncated
@@ -221,7 +235,9 @@ func (s *state) opcode() (int, error) {
 		// L'L is the length; b asks for broadcast or rounding.
 		in.L, in.Broadcast = x>>5&3, x&0x10 != 0
 		in.Map, in.Opcode = v&7, c[4]
-		// Fixed bits, and what is not decoded: of APX all but push2 and pop2 of the older registers.
+		// Fixed bits, and what is not decoded: of APX (map 4) all but push2 and pop2, ff /6 and 8f /0, of the older
+		// registers. EVEX.b is APX's ND bit, which both must set; V' would name r16 to r31. GCC and Clang emit push2 in
+		// prologues with -mapxf, so the CFA depends on it; the rest of APX does not move rsp.
 		apx := in.Map == 4 && (c[4]|0x70 != 0xff || !in.Broadcast || s.vHi != 0)
 		if v&8 != 0 || w&4 == 0 || in.Map == 0 || apx || in.Map == 7 {
 			return 0, ErrInvalid
@@ -233,7 +249,8 @@ func (s *state) opcode() (int, error) {
 	return int(op), nil
 }
 
-// body reads what follows the opcode.
+// body reads what follows the opcode. The order is the encoding's: ModRM, SIB, displacement, immediate. Operands and
+// effects come last because they need all of them.
 func (s *state) body(slot int) error {
 	in := s.in
 	// REX.W wins over 66.
@@ -252,7 +269,7 @@ func (s *state) body(slot int) error {
 		s.pos++
 	}
 	if in.Enc == EncLegacy && in.Map == 1 && in.Opcode >= 0x20 && in.Opcode <= 0x23 {
-		in.ModRM |= 0xc0 // moves of control and debug registers know no memory form
+		in.ModRM |= 0xc0 // the processor ignores mod in moves of control and debug registers
 	}
 	// An opcode has several forms: by prefix, length, ModRM.
 	f := s.match(forms[sp.first : int(sp.first)+int(sp.n)])
@@ -262,7 +279,9 @@ func (s *state) body(slot int) error {
 			return err
 		}
 	}
-	// One-byte opcodes without a form are invalid, and so are 0f opcodes that have no form at all.
+	// One-byte opcodes without a form are invalid, and so are 0f opcodes that have no form at all: the lists have both
+	// maps in full. Elsewhere a missing form may be an instruction newer than the tables, whose length the encoding
+	// still tells.
 	if f == nil {
 		if in.Enc == EncLegacy && (in.Map == 0 || in.Map == 1 && sp.n == 0) || in.Enc == EncEVEX && in.Map == 4 {
 			return ErrInvalid
@@ -280,8 +299,8 @@ func (s *state) body(slot int) error {
 	return nil
 }
 
-// match returns the form that the prefixes and ModRM choose, or nil if there is
-// none.
+// match returns the form that the prefixes and ModRM choose, or nil if there is none. The first form that fits wins;
+// where two do, legacy.txt has the more special one first.
 func (s *state) match(fs []form) *form {
 	in := s.in
 	// Bits for the tables: 1 and 2 for W0 and W1, for register and memory.
@@ -313,8 +332,9 @@ func (s *state) match(fs []form) *form {
 	return nil
 }
 
-// unknown computes the length of an instruction without a form: VEX, EVEX and the three-byte maps are
-// regular.
+// unknown computes the length of an instruction without a form: VEX, EVEX and the three-byte maps are regular, one
+// immediate byte or none by the map. A linear sweep thus stays in step over instructions newer than the tables; a wrong
+// length would turn all that follows into rubbish, a missing name costs one instruction.
 func (s *state) unknown() error {
 	in := s.in
 	in.Op = OpUnknown
@@ -344,7 +364,8 @@ func hasImm0F(op byte) bool {
 	return op >= 0x70 && op <= 0x73 || op == 0xa4 || op == 0xac || op == 0xba || op == 0xc2 || op >= 0xc4 && op <= 0xc6
 }
 
-// memory reads SIB and displacement. f may be nil.
+// memory reads SIB and displacement (SDM Vol. 2 Tables 2-2 and 2-3). f, the instruction's form, gives disp8's factor
+// and may be nil: the length needs neither.
 func (s *state) memory(f *form) error {
 	in := s.in
 	m := &in.Mem
@@ -362,7 +383,7 @@ func (s *state) memory(f *form) error {
 		s.pos++
 		in.SIB = b
 		m.VSIB = f != nil && isVSIB(in)
-		// Index 4 means none, unless it is a vector register.
+		// Index 4 means none, unless it is a vector register: rsp can't be an index. With REX.X it is r12, which can.
 		if x := b>>3&7 | s.x; x != 4 || m.VSIB {
 			m.Index = Reg(x)
 			m.Scale = 1 << (b >> 6)
@@ -370,13 +391,14 @@ func (s *state) memory(f *form) error {
 				m.Index = Reg(x | s.vHi)
 			}
 		}
-		// Base 5 with mod 0: no base, but a displacement of 4 bytes.
+		// Base 5 with mod 0: no base, but a displacement of 4 bytes. REX.B does not change that, so r13 needs one, too
+		// (SDM Vol. 2 Table 2-5).
 		if b&7 == 5 && mod == 0 {
 			d = 4
 		} else {
 			m.Base = Reg(b&7 | s.b)
 		}
-	// In 64-bit code this is relative to rip.
+	// In 64-bit code this is relative to rip (SDM Vol. 2 §2.2.1.6), with 67 to eip, which Addr32 says.
 	case rm == 5 && mod == 0:
 		d = 4
 		m.Base = RIP
@@ -396,7 +418,8 @@ func (s *state) memory(f *form) error {
 	switch d {
 	case 1:
 		m.Disp = int64(int8(s.code[s.pos]))
-		// EVEX multiplies byte displacements by the operand's size: disp8*N.
+		// EVEX multiplies byte displacements by the operand's size: disp8*N (SDM Vol. 2 chapter 2, compressed
+		// displacement). Without it, stores of zmm registers to the stack would seem to lie 64 times nearer to rsp.
 		if in.Enc == EncEVEX && f != nil {
 			n := f.n
 			if in.Broadcast && f.nb != 0 {
@@ -412,7 +435,8 @@ func (s *state) memory(f *form) error {
 	return nil
 }
 
-// isVSIB reports whether the index is a vector register: gathers and scatters.
+// isVSIB reports whether the index is a vector register: gathers and scatters (SDM Vol. 2 §2.3.12). It asks the opcode,
+// not the form, because SIB must be read before a form with unknown operands is given up.
 func isVSIB(in *Inst) bool {
 	if in.Map != 2 {
 		return false
@@ -423,7 +447,8 @@ func isVSIB(in *Inst) bool {
 		in.Enc == EncEVEX && (op >= 0x90 && op <= 0x93 || op >= 0xa0 && op <= 0xa3 || op == 0xc6 || op == 0xc7)
 }
 
-// hasModRM reports whether a ModRM byte follows the opcode.
+// hasModRM reports whether a ModRM byte follows the opcode. It does not need a form: the length of unknown instructions
+// depends on it.
 func (s *state) hasModRM() bool {
 	in := s.in
 	switch {

@@ -7,4 +7,7 @@
 // The tables are made by internal/analysis/x86/gen: legacy.txt is written by hand after the opcode maps (Intel SDM Vol.
 // 2 appendix A, AMD APM Vol. 3), vector.txt holds objdump's output for every encoding in the vector maps. If the tables
 // have no entry, the length follows the encoding's rule and Op is [OpUnknown].
+//
+// Two things keep it right: validate/objdumpcmp compares text and length with binutils over whole files, and the tests
+// hold the short cuts ([Skim], quick) against the general steps.
 package x86

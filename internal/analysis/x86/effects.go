@@ -4,6 +4,8 @@ package x86
 // memory, condition codes.
 
 // effects adds what the operands do not say.
+// What moves rsp by a fixed distance goes to Stack; leave, enter and moves to rsp only to Writes, since their distance
+// depends on other registers.
 func (s *state) effects(f *form) {
 	in := s.in
 	in.Reads |= f.read
@@ -20,13 +22,15 @@ func (s *state) effects(f *form) {
 			in.Partial |= f.writeOp
 		}
 	}
-	// Bytes that rsp moves; calls and returns always move 8.
+	// Bytes that rsp moves; calls and returns always move 8: 66 does not change them on Intel's processors, and
+	// immediates refuses it for relative ones.
 	op := int16(in.OpSize)
 	switch f.op {
 	case OpPUSH, OpPUSHF:
 		in.stack(-op)
 	case OpPOP, OpPOPF:
 		in.stack(op)
+	// APX: two registers of 8 bytes in one instruction, whose stack must be aligned to 16.
 	case OpPUSH2:
 		in.stack(-16)
 	case OpPOP2:
@@ -34,6 +38,7 @@ func (s *state) effects(f *form) {
 	case OpCALL:
 		in.OpSize = 8
 		in.stack(-8)
+	// The operand size of near jumps is always 64 bits (SDM Vol. 2, JMP).
 	case OpJMP:
 		in.OpSize = 8
 	case OpRET:
@@ -44,6 +49,7 @@ func (s *state) effects(f *form) {
 	case OpLEAVE:
 		in.Reads |= RBP.Mask()
 		in.Writes |= RSP.Mask() | RBP.Mask()
+	// How far enter moves rsp depends on its two immediates.
 	case OpENTER:
 		in.Reads |= RSP.Mask() | RBP.Mask()
 		in.Writes |= RSP.Mask() | RBP.Mask()
@@ -52,10 +58,11 @@ func (s *state) effects(f *form) {
 		in.Cond = Cond(in.Opcode & 15)
 	case OpMOVS, OpSTOS, OpLODS, OpCMPS, OpSCAS, OpINS, OpOUTS:
 		s.str(f.op)
-	// lea computes an address and reads nothing there.
+	// lea computes an address and reads nothing there. A size would look like an access.
 	case OpLEA:
 		in.MemSize = 0
-	// These write where rdi points, without a memory operand.
+	// These write where rdi points, without a memory operand. A store that codeflow overlooked could change a saved
+	// register.
 	case OpVMASKMOVDQU, OpMASKMOVDQU:
 		in.Mem.Base, in.Mem.Scale = RDI, 1
 		in.MemWrite, in.MemSize = true, 16
@@ -75,7 +82,8 @@ func (s *state) effects(f *form) {
 	case OpMONTMUL:
 		in.Mem.Base, in.Mem.Scale = RSI, 1
 		in.MemWrite, in.MemSize = true, 0
-	// 90 is xchg of rax with rax, which is nop; with REX.B it exchanges with r8.
+	// 90 is xchg of rax with rax, which is nop; with REX.B it exchanges with r8. As xchg it would clear eax's upper
+	// half, which nop does not (SDM Vol. 2, XCHG and NOP).
 	case OpXCHG:
 		if in.Opcode == 0x90 && in.Map == 0 && s.b == 0 {
 			// nop: pause with f3
@@ -90,6 +98,7 @@ func (s *state) effects(f *form) {
 }
 
 // byteOp reports whether the first operand has a byte, as the implicit registers of mul, div and cmpxchg then have.
+// Operands alone can't tell it for lods, xlat and lahf, which have none.
 func byteOp(in *Inst) bool {
 	if in.NArgs > 0 {
 		return in.Args[0].Size == 1
@@ -101,14 +110,15 @@ func byteOp(in *Inst) bool {
 	return false
 }
 
-// stack notes that rsp changes by n bytes.
+// stack notes that rsp changes by n bytes; negative n pushes.
 func (in *Inst) stack(n int16) {
 	in.Stack = n
 	in.Reads |= RSP.Mask()
 	in.Writes |= RSP.Mask()
 }
 
-// str is the memory access of the string instructions.
+// str is the memory access of the string instructions: one step of it if there is no repetition. The table gives rsi
+// and rdi as read and written.
 func (s *state) str(op Op) {
 	in := s.in
 	m := &in.Mem
@@ -119,7 +129,7 @@ func (s *state) str(op Op) {
 	if in.Opcode&1 == 0 {
 		n = 1
 	}
-	// Ports have at most 4 bytes.
+	// Ports have at most 4 bytes: REX.W does not widen ins and outs.
 	if op == OpINS || op == OpOUTS {
 		n = min(n, 4)
 	}
@@ -133,7 +143,8 @@ func (s *state) str(op Op) {
 	}
 	switch op {
 	case OpMOVS, OpSTOS, OpINS:
-		// The destination is always in es, whatever the prefix says.
+		// The destination is always in es, whatever the prefix says (SDM Vol. 2, MOVS): fs and gs apply to the source
+		// alone.
 		m.Base, m.Seg = RDI, 0
 		in.MemWrite = true
 		in.MemRead = op == OpMOVS

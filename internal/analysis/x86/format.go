@@ -96,7 +96,8 @@ func (in *Inst) Mnemonic() string {
 	return in.Op.String()
 }
 
-// Text returns the instruction at pc in Intel's syntax, as objdump -M intel prints it but without symbols.
+// Text returns the instruction at pc in Intel's syntax, as objdump -M intel prints it but without symbols. It is for
+// people; no analysis parses it.
 func (in *Inst) Text(pc uint64) string {
 	var b strings.Builder
 	if in.Prefix&PrefixLock != 0 {
@@ -170,7 +171,8 @@ func (in *Inst) argText(a *Arg, pc uint64) string {
 	return "?"
 }
 
-// cut truncates an immediate to the size of the other operand.
+// cut truncates an immediate to the size of the other operand: objdump prints and eax,-16 as 0xfffffff0, push -16 as 64
+// bits.
 func (in *Inst) cut(v int64) int64 {
 	n := in.OpSize
 	if in.Args[0].Size == 1 && in.Enc == EncLegacy && in.Args[0].Kind != KImm {

@@ -4,10 +4,12 @@ import "errors"
 
 // Op is a mnemonic in Intel's spelling. Conditional jumps, moves and sets are OpJCC, OpCMOVCC and OpSETCC with
 // Inst.Cond. Names that depend on the operand size are one Op: OpCBW also stands for cwde and cdqe, OpCWD for cdq and
-// cqo.
+// cqo. The numbers change with every run of gen; they are not for files.
 type Op uint16
 
 // Reg is a general register by the processor's number.
+// These numbers are the ModRM byte's (SDM Vol. 2 Table 3-1). DWARF swaps some: its 1 is rdx, its 4 rsi, its 7 rsp
+// (x86-64 psABI Figure 3.36).
 type Reg uint8
 
 // The general registers, and values that a memory operand may have in place of
@@ -33,7 +35,8 @@ const (
 	None Reg = 0xff // no base, no index
 )
 
-// Mask returns the register's bit in Reads, Writes and Partial; 0 for RIP and None.
+// Mask returns the register's bit in Reads, Writes and Partial; 0 for RIP and None, so callers need not ask whether an
+// operand has a base.
 func (r Reg) Mask() uint16 {
 	if r > R15 {
 		return 0
@@ -41,7 +44,7 @@ func (r Reg) Mask() uint16 {
 	return 1 << r
 }
 
-// Cond is a condition as in the low four bits of Jcc's opcode; Cond^1 is its opposite.
+// Cond is a condition as in the low four bits of Jcc's opcode (SDM Vol. 1 appendix B); Cond^1 is its opposite.
 type Cond uint8
 
 // The conditions.
@@ -114,7 +117,8 @@ type Mem struct {
 	VSIB   bool
 }
 
-// Prefix is the set of prefixes before the opcode.
+// Prefix is the set of prefixes before the opcode: which of them occur, not in which order. Operands and effects take
+// them into account already.
 type Prefix uint16
 
 // The prefixes. PrefixSeg: 2e, 36, 3e or 26, which 64-bit mode ignores (3e is notrack before an indirect branch).
@@ -192,11 +196,12 @@ type Encoding struct {
 	ImmLen    uint8 // bytes
 }
 
-// Target returns the target address of a relative jump or call at pc.
+// Target returns the target address of a relative jump or call at pc. It means nothing for other instructions, whose
+// Imm is a value: look for KRel in Args first.
 func (in *Inst) Target(pc uint64) uint64 { return pc + uint64(in.Len) + uint64(in.Imm) }
 
-// MemAddr returns the address of a rip-relative or absolute operand of the instruction at pc; ok is false
-// if it has none.
+// MemAddr returns the link-time address of a rip-relative or absolute operand of the instruction at pc; ok is false if
+// the address depends on a register or on a segment's base.
 func (in *Inst) MemAddr(pc uint64) (uint64, bool) {
 	if in.Mem.Index != None || in.Mem.Seg != 0 {
 		return 0, false
@@ -210,7 +215,8 @@ func (in *Inst) MemAddr(pc uint64) (uint64, bool) {
 	return 0, false
 }
 
-// Errors of Decode for bytes that are not an instruction.
+// Errors of Decode for bytes that are not an instruction. ErrTruncated says that more bytes could make one: at the end
+// of a section, or of the 15 bytes that are looked at.
 var (
 	ErrTruncated = errors.New("x86: the instruction is cut off")
 	ErrInvalid   = errors.New("x86: no instruction")

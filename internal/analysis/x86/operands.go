@@ -5,7 +5,8 @@ import "encoding/binary"
 // This file fills in the operands of an instruction from its form: kind, register or memory, size,
 // and whether they are read or written.
 
-// immediates reads the bytes after ModRM and the displacement.
+// immediates reads the bytes after ModRM and the displacement. It sets Imm, Imm2 and ImmLen, and for movabs Mem.Disp.
+// The error is ErrTruncated, or ErrInvalid where processors differ.
 func (s *state) immediates(f *form) error {
 	in := s.in
 	got := 0 // bytes of a register-and-immediate byte shared by two operands

@@ -30,7 +30,7 @@ const (
 	OpFNSTCW
 	OpFNSTENV
 	OpFNSTSW
-	OpFOTHER
+	OpFOTHER // the x87 instructions without a name here
 	OpHLT
 	OpIDIV
 	OpIMUL
@@ -55,7 +55,7 @@ const (
 	OpLSS
 	OpMASKMOVDQU
 	OpMASKMOVQ
-	OpMONTMUL
+	OpMONTMUL // VIA PadLock, as OpXCRYPT..., OpXSHA... and OpXSTORERNG
 	OpMOV
 	OpMOVABS
 	OpMOVD
@@ -101,7 +101,7 @@ const (
 	OpSYSEXIT
 	OpSYSRET
 	OpTEST
-	OpTHREEDNOW
+	OpTHREEDNOW // all of 3DNow!, 0f 0f: the last byte says which
 	OpTZCNT
 	OpUD0
 	OpUD1

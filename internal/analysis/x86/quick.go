@@ -2,8 +2,12 @@ package x86
 
 import "encoding/binary"
 
+// This file is a shortcut through Decode. Nine of ten instructions of compiled code are moves, arithmetic, jumps and
+// pushes of general registers; for these the search for a form and the loop over its operands are most of the work.
+// Every fact about an instruction still comes from the tables of forms, and TestQuick requires equal results.
 // How quick goes on after an opcode.
 const (
+	// The order matters: from quMR on a ModRM byte follows.
 	quNone  = iota // to the general steps
 	quNop          // nothing follows: nop
 	quRet          // nothing follows: ret
@@ -35,7 +39,9 @@ var quickHow = [256]uint8{
 }
 
 // quick decodes the commonest instructions of compilers, nine of ten: general registers, memory and immediates, no
-// prefix but REX. It does what the general steps do, in a third of the time. If it returns false, *in is undefined.
+// prefix but REX. It does what the general steps do, in a third of the time. If it returns false, *in is undefined. Its
+// instructions have at most 12 bytes (REX, opcode, ModRM, SIB, 4 of displacement, 4 of immediate). With 15 bytes at
+// hand no step needs to look for the end of code.
 func quick(code []byte, in *Inst) bool {
 	if len(code) < maxLen {
 		return false
@@ -63,7 +69,7 @@ func quick(code []byte, in *Inst) bool {
 	}
 	*in = Inst{}
 	in.Mem.Base, in.Mem.Index = None, None
-	in.OpSize = 4 + rex>>1&4
+	in.OpSize = 4 + rex>>1&4 // 8 with REX.W
 	in.W, in.Rex, in.Map, in.Opcode = rex&8 != 0, rex, uint8(slot>>8), b
 	if how >= quMR {
 		return in.quickModRM(code, off, how, slot)
@@ -121,13 +127,15 @@ func quick(code []byte, in *Inst) bool {
 	return true
 }
 
-// quickModRM goes on at ModRM, code[at].
+// quickModRM goes on at ModRM, code[off]. slot is the index in spans. If it returns false, *in is undefined.
 func (in *Inst) quickModRM(code []byte, off int, how uint8, slot int) bool {
 	modrm := code[off]
 	off++
 	in.HasModRM, in.ModRM = true, modrm
 	f := &forms[spans[slot].first]
-	if f.reg != 0xff { // reg chooses one of eight instructions; of c6 and c7 only the first is usual
+	if f.reg != 0xff { // reg chooses one of eight
+		// 80, 81, 83 and c1 have eight forms in the order of reg. c6 and c7 have mov at 0, xabort and xbegin at 7. The
+		// SDM does not list c1 /6 (it works as shl), so the general steps decide.
 		k := modrm >> 3 & 7
 		switch {
 		case slot < 0xc6:
@@ -145,7 +153,7 @@ func (in *Inst) quickModRM(code []byte, off int, how uint8, slot int) bool {
 	if how == quRM || how == quLEA {
 		rm, other = other, rm
 	}
-	// A register or memory: the one operand of these two that ModRM's lower part names.
+	// The r/m operand. lea of a register is invalid; ah to bh need the general steps.
 	if modrm >= 0xc0 {
 		if how == quLEA || !in.quickGPR(rm, modrm&7|in.Rex<<3&8) {
 			return false
@@ -181,7 +189,8 @@ func (in *Inst) quickModRM(code []byte, off int, how uint8, slot int) bool {
 	return true
 }
 
-// quickMem reads SIB and displacement, from code[at] on, and returns where they end.
+// quickMem reads SIB and displacement, from code[off] on, and returns where they end. It is memory without VSIB, EVEX
+// and address prefixes.
 func (in *Inst) quickMem(code []byte, off int) int {
 	m, mod, rm := &in.Mem, in.ModRM>>6, in.ModRM&7
 	m.Scale = 1
@@ -215,7 +224,7 @@ func (in *Inst) quickMem(code []byte, off int) int {
 	return off + int(n)
 }
 
-// quickSize turns a table's size into bytes, without the operand size of 2.
+// quickSize turns a table's size into bytes. The operand size of 2 needs 66, which quick leaves to the general steps.
 func (in *Inst) quickSize(n uint8) uint8 {
 	switch n {
 	case sizeV:

@@ -2,6 +2,8 @@ package x86
 
 import "encoding/binary"
 
+// This file measures instructions without their operands. Searches for function starts and jump targets sweep whole
+// sections and ask only for lengths and where control goes.
 // Outline is the result of Skim.
 type Outline struct {
 	Op   Op    // one of those that Skim distinguishes, otherwise OpUnknown
@@ -15,7 +17,8 @@ func (o *Outline) Target(pc uint64) uint64 { return pc + uint64(o.Len) + uint64(
 
 // Skim is a short form of Decode, three times as fast on compilers' code, for passes over whole sections. It accepts
 // and measures what Decode does, and tells jumps (jmp, jcc), calls, returns (ret, retf, iret), lea, nop and traps (ud2,
-// ud1, ud0, hlt, int3) apart from the rest.
+// ud1, ud0, hlt, int3) apart from the rest. Jumps and calls through registers or memory have Rel false. The errors are
+// Decode's; *o is undefined then.
 func Skim(code []byte, o *Outline) error {
 	if skim(code, o) {
 		return nil
@@ -61,7 +64,7 @@ const (
 )
 
 // skim measures the common instructions: legacy encodings with no prefix but 66 and REX; false sends the rest to
-// Decode.
+// Decode. With 15 bytes at hand it reads ModRM and displacement without looking for the end of code, as quick does.
 func skim(code []byte, o *Outline) bool {
 	if len(code) < maxLen {
 		return false
@@ -88,6 +91,7 @@ func skim(code []byte, o *Outline) bool {
 	switch how {
 	case skNone:
 		return false
+	// With 66 the length of a relative jump differs between processors: Decode refuses it.
 	case skJb:
 		*o = Outline{Op: op, Len: uint8(off + 1), Rel: true, Dist: int64(int8(code[off]))}
 		return !word
@@ -102,6 +106,7 @@ func skim(code []byte, o *Outline) bool {
 	if n < 0 {
 		return false
 	}
+	// 66 shortens the immediate to two bytes; REX.W wins over 66.
 	if word && !wide && hasIz(how) {
 		n -= 2
 	}
@@ -112,7 +117,8 @@ func skim(code []byte, o *Outline) bool {
 	return true
 }
 
-// skimOne returns what an opcode of one byte does and what follows it. next is the byte after it.
+// skimOne returns what an opcode of one byte does and what follows it. next is the byte after it. It is skNone wherever
+// the pair could be invalid, or could need more than the two bytes: Decode decides then.
 func skimOne(b, next byte, prefixed bool) (Op, uint8) {
 	how := skim0[b]
 	switch b {
@@ -127,18 +133,21 @@ func skimOne(b, next byte, prefixed bool) (Op, uint8) {
 	case 0xf4:
 		return OpHLT, how
 	case 0x90:
+		// With REX.B or f3 this is xchg or pause; 66 90 is a nop, rare enough for Decode.
 		if prefixed {
 			return 0, skNone
 		}
 		return OpNOP, how
 	case 0x8d:
 		switch {
+		// lea of a register is invalid.
 		case next >= 0xc0:
 			return 0, skNone
 		case next&0xc7 == 5:
 			return OpLEA, skRIP
 		}
 		return OpLEA, how
+	// reg 0 and 1 are test with an immediate; the others have none.
 	case 0xf6, 0xf7:
 		switch {
 		case next&0x30 != 0: // not test
@@ -153,6 +162,7 @@ func skimOne(b, next byte, prefixed bool) (Op, uint8) {
 			return OpCALL, how
 		case 4:
 			return OpJMP, how
+		// Far calls and jumps, which Decode names apart, and an invalid opcode.
 		case 3, 5, 7:
 			return 0, skNone
 		}
@@ -170,6 +180,7 @@ func skimTwo(b, next byte) (Op, uint8) {
 	case b&0xf0 == 0x80:
 		return OpJCC, how
 	case b == 0x1f:
+		// 0f 1f /0 is the nop that compilers pad with; the rest of 0f 1f is reserved.
 		if next&0x38 != 0 {
 			return 0, skNone
 		}
@@ -200,6 +211,8 @@ func skimOperands(code []byte, how uint8) int {
 		n = 1
 	}
 	m := code[0]
+	// Shifts have an undocumented reg 6; c6 and c7 have mov at reg 0 alone, and xbegin, whose immediate is a jump, at
+	// 7.
 	if how >= skShift {
 		if reg := m >> 3 & 7; reg == 6 && how <= skShiftI || reg != 0 && how > skShiftI {
 			return -1
@@ -210,6 +223,7 @@ func skimOperands(code []byte, how uint8) int {
 		return n
 	}
 	if m&7 == 4 {
+		// SIB's base 5 with mod 0: a displacement of 4 bytes instead of a base.
 		if m < 0x40 && code[1]&7 == 5 {
 			n += 4
 		}

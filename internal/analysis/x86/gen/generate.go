@@ -19,6 +19,7 @@ import (
 // appendix A.2), as far as they go.
 
 type form struct {
+	// Each field but name and immLen becomes one of ../tables.go's form.
 	space           string // s legacy, v VEX, e EVEX, x XOP
 	m, op           int    // map and opcode
 	name            string // mnemonic, in lower case
@@ -76,10 +77,11 @@ func handOpcodes() map[int]bool {
 // In the order of their opcodes, 8 apart.
 var alu = strings.Fields("add or adc sbb and sub xor cmp")
 
-// By ModRM.reg; 6 is an alias of shl.
+// By ModRM.reg; 6 is an alias of shl that the SDM does not list, but processors and objdump know.
 var shifts = strings.Fields("rol ror rcl rcr shl shr shl sar")
 
-// arithmetic returns the lines that follow a pattern.
+// arithmetic returns the lines that follow a pattern. The first eight rows of the opcode map and its groups 1 and 2
+// (SDM Vol. 2 Table A-6) are as regular as that.
 func arithmetic() []string {
 	var out []string
 	for i, n := range alu {
@@ -95,7 +97,7 @@ func arithmetic() []string {
 			out = append(out, fmt.Sprintf("0 %02x /%d %s %s%s", op, i, n, rw, a))
 		}
 	}
-	// By a constant, by 1, by cl.
+	// By a constant, by 1, by cl: group 2.
 	for i, n := range shifts {
 		for op, a := range map[int]string{0xc0: "Eb,Iu", 0xc1: "Ev,Iu", 0xd0: "Eb,One", 0xd1: "Ev,One", 0xd2: "Eb,CL",
 			0xd3: "Ev,CL"} {
@@ -297,7 +299,8 @@ sel:
 	return out, nil
 }
 
-// readsFirst reports whether an instruction's first operand is a source.
+// readsFirst reports whether an instruction's first operand is a source. objdump lists destinations first; these
+// instructions have none among their operands, or compare, load state, or hint.
 func readsFirst(n string) bool {
 	n = strings.TrimPrefix(n, "v")
 	for _, p := range []string{"comis", "ucomis", "ptest", "testp", "ldmxcsr", "kortest", "ktest", "pcmpistr", "pcmpestr",
@@ -391,7 +394,8 @@ type sized struct {
 }
 
 // merge joins forms of an opcode that differ in the vector length alone, and in sizes that are as large as it, or a
-// half, a quarter or an eighth of it.
+// half, a quarter or an eighth of it. objdump was asked for 128, 256 and 512 bits apart, and most vector instructions
+// have all three.
 func merge(forms []*form, slot func(f *form) int) (out []*form) {
 	var order []string
 	groups := map[string][]sized{}
@@ -493,7 +497,8 @@ func join(forms []sized) *form {
 	return f
 }
 
-// mergeW joins forms that differ in W alone, and in sizes that are 4 without it and 8 with it.
+// mergeW joins forms that differ in W alone, and in sizes that are 4 without it and 8 with it. Such pairs move a
+// general register of 4 or 8 bytes, like vmovd and vcvtsi2sd.
 func mergeW(forms []*form, slot func(f *form) int) (out []*form) {
 	waiting := map[string][]*form{}
 	for _, f := range forms {
@@ -543,7 +548,8 @@ func (f *form) joinW(first *form) bool {
 	return ok
 }
 
-// mergeMemory joins forms that differ in one operand alone: a register that ModRM's lower part names, or memory.
+// mergeMemory joins forms that differ in one operand alone: a register that ModRM's lower part names, or memory. Half
+// of vector.txt's lines are the memory form of the line before; one form for both halves the table.
 func mergeMemory(forms []*form, slot func(f *form) int) (out []*form) {
 	registers := map[string][2]*form{} // a form with a register there, and one with memory
 	for _, f := range forms {
@@ -602,7 +608,8 @@ func (f *form) source(id string, slot int) string {
 // zeroField is a field that a literal need not have.
 var zeroField = regexp.MustCompile(`, \w+: (0x0\b|0\b|\[5\]argSpec\{\})`)
 
-// generate reads both lists and writes the tables.
+// generate reads both lists and writes the tables. It writes the forms in the order of slots; of one slot, in the order
+// of the lists, on which match relies.
 func generate() error {
 	var forms []*form
 	hand, err := readLines("legacy.txt")

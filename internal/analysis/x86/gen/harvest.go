@@ -35,8 +35,8 @@ type shape struct {
 	n    int // factor of disp8
 }
 
-// bytes returns the probe's encoding, padded with nops to 32 bytes. Registers are chosen so that
-// each field has another number.
+// bytes returns the probe's encoding, padded with nops to 32 bytes. Registers are chosen so that each field has another
+// number. Thus operand can tell from a register's number alone which field it came from.
 func (p probe) bytes() []byte {
 	// vvvv is inverted: 15 stands for none.
 	vvvv := byte(15 << 3)
@@ -264,7 +264,7 @@ type line struct {
 	n, nb      int // disp8 factors, without and with broadcast
 }
 
-// isGroup reports whether ModRM.reg may choose the instruction.
+// isGroup reports whether ModRM.reg may choose the instruction. Other opcodes are probed with one value of reg.
 func isGroup(space byte, m, op int) bool {
 	switch m {
 	case 1:
