@@ -10,13 +10,16 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
+// This file compares one row with one state: the CFA first, then the places of the caller's registers, then the return
+// address. It is what every finding about an instruction rests on; fix.go and Judge use the same comparison.
+
 // wrong is a mismatch at one instruction.
 type wrong struct {
-	kind            Kind
-	reg             uint8 // register of saved and clobbered
-	actual, claimed string
-	class           Class // "": ClassTable
-	stated          bool  // the row says same value, which otherwise is what no rule means
+	kind            Kind   // KindCFA, KindReturn, KindSaved or KindClobbered
+	reg             uint8  // register of saved and clobbered
+	actual, claimed string // what the code did; what the row says
+	class           Class  // "": ClassTable
+	stated          bool   // the row says same value, which otherwise is what no rule means
 }
 
 // judge compares a row with the state before the instruction at pc. reason says why that is not possible; it is empty
@@ -30,19 +33,22 @@ func (c *function) judge(pc uint64, row *dwarfcfa.Row, s *codeflow.State, ws []w
 	if reason != "" {
 		return ws, reason
 	}
-	// Compilers put the return address at CFA-8. A row that has it elsewhere was written by hand, for a reason.
+	// The psABI puts the return address at CFA-8 (Figure 3.36), and so do compilers. A row that has it elsewhere was
+	// written by hand, for a reason: longjmp, swapcontext.
 	class := Class("")
 	if row.Regs[16].Kind != dwarfcfa.RuleOffset || row.Regs[16].Offset != -8 {
 		class = ClassContext
 	}
-	// Base 0 plus 0 is the CFA. With a wrong one, the places of registers mean nothing, so these are not judged.
+	// Base 0 plus 0 is the CFA. With a wrong one, the places of registers mean nothing, so these are not judged: one
+	// mistake would give seven findings.
 	if cfa.isNum || cfa.v.Kind != codeflow.Base || cfa.v.Reg != 0 || cfa.v.Off != 0 {
 		if copied(row, s, cfa) {
 			class = ClassCopy
 		}
 		return append(ws, wrong{kind: KindCFA, actual: cfaText(s), claimed: c.cfaSays(row), class: class}), ""
 	}
-	// Of the other registers, no rule claims anything unless it says so: calls may change them.
+	// Of the other registers, no rule claims anything unless it says so: calls may change them. rsp is not among them:
+	// its value in the caller is the CFA itself.
 	for d := range 16 {
 		h := hardware[d]
 		if codeflow.CalleeSaved>>h&1 == 0 && !keepsValue(row, d) {
@@ -67,7 +73,8 @@ func keepsValue(row *dwarfcfa.Row, d int) bool {
 }
 
 // copied reports whether the row describes another frame than the code's, which holds the return address and the
-// registers, too.
+// registers, too. libffi's ffi_call copies the return address into a frame that it builds for the callee, and its rows
+// describe that frame.
 func copied(row *dwarfcfa.Row, s *codeflow.State, cfa word) bool {
 	if cfa.isNum || cfa.v.Kind != codeflow.Base || cfa.v.Reg == 0 {
 		return false
@@ -95,10 +102,12 @@ func copied(row *dwarfcfa.Row, s *codeflow.State, cfa word) bool {
 	return true
 }
 
-// cfaOf returns the value of the row's CFA rule in the state.
+// cfaOf returns the value of the row's CFA rule in the state. The reason is not empty if the value can't be compared. A
+// value that is Unknown with an empty reason is a mismatch: the CFA is known elsewhere, and not where the row says.
 func (c *function) cfaOf(pc uint64, row *dwarfcfa.Row, s *codeflow.State) (word, string) {
 	switch row.CFA.Kind {
 	case dwarfcfa.CFARegOffset:
+		// Columns above 15 are the return address and vector registers, which the states do not have.
 		if row.CFA.Reg > 15 {
 			return word{}, ReasonExpression
 		}
@@ -141,7 +150,8 @@ func knowsCFA(s *codeflow.State) bool {
 	return ok
 }
 
-// register compares the rule of column d, hardware register h.
+// register compares the rule of column d, hardware register h. It reports false as well where the rule can't be
+// refuted.
 func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d int, h uint8) (wrong, bool) {
 	rule := &row.Regs[d]
 	want := codeflow.Value{Kind: codeflow.Entry, Reg: h}
@@ -158,7 +168,8 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 			return wrong{}, false
 		}
 		return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: "at " + cfaOffset(rule.Offset)}, true
-	// In a register of which nothing is known the value may be: rows by hand say so of vector registers and such.
+	// A register of which nothing is known may hold the value: rows by hand name vector registers, or a register loaded
+	// from a place that the analysis does not follow.
 	case dwarfcfa.RuleRegister:
 		if rule.Reg > 15 {
 			return wrong{}, false
@@ -175,7 +186,8 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 			return wrong{}, false
 		}
 		w := evaluate(e, s, pc, true)
-		// At what a register that calls keep held at the entry, or at a distance from it.
+		// An expression on a callee-saved register that still has its caller's value reads the caller's frame. GCC
+		// leaves such rows behind the pop %rbp of functions that realigned their stack.
 		if plus := registerPlus(c.rows.interp, rule.Expr); plus != nil && rule.Kind == dwarfcfa.RuleExpression &&
 			codeflow.CalleeSaved>>hardware[plus.Reg]&1 != 0 && s.Regs[hardware[plus.Reg]].Kind == codeflow.Entry &&
 			s.Saved(h).Kind != codeflow.Lost {
@@ -192,10 +204,12 @@ func (c *function) register(pc uint64, row *dwarfcfa.Row, s *codeflow.State, d i
 			}
 			v = s.Slot(v.Reg, v.Off)
 		}
+		// A word at a base other than the CFA may have been written where the two bases overlap.
 		if v == want || v.Kind == codeflow.Unknown && w.v.Reg != 0 {
 			return wrong{}, false
 		}
 		return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: dwarfcfa.ExprText(e.Raw)}, true
+	// A value of CFA+N can only be an address of this frame, and no register of the caller holds one but rsp.
 	case dwarfcfa.RuleValOffset:
 		return wrong{kind: KindSaved, reg: h, actual: whereText(s, h), claimed: "is " + cfaOffset(rule.Offset)}, true
 	}
@@ -210,9 +224,10 @@ func signed(n int64) string {
 	return fmt.Sprintf("%+d", n)
 }
 
+// cfaOffset renders a place at n bytes from the CFA.
 func cfaOffset(n int64) string { return "CFA" + signed(n) }
 
-// cfaText renders the place of the CFA in a state.
+// cfaText renders the place of the CFA in a state, as findings print it.
 func cfaText(s *codeflow.State) string {
 	if h, off, ok := s.CFA(); ok {
 		return x86.Reg(h).String() + signed(off)
@@ -255,7 +270,8 @@ func whereText(s *codeflow.State, h uint8) string {
 	return "lost"
 }
 
-// rowText renders a row's CFA and saved registers in one line.
+// rowText renders a row's CFA and saved registers in one line. The return address at CFA-8 is left out, since nearly
+// every row has it there.
 func (c *function) rowText(row *dwarfcfa.Row) string {
 	text := "CFA " + c.cfaSays(row)
 	for d := range 17 {
@@ -283,7 +299,8 @@ func (c *function) rowText(row *dwarfcfa.Row) string {
 	return text
 }
 
-// stateText renders a state in the form of rowText.
+// stateText renders a state in the form of rowText. It lists the callee-saved registers (psABI Figure 3.4), as a row
+// does.
 func stateText(s *codeflow.State) string {
 	text := "CFA " + cfaText(s)
 	for _, h := range []uint8{3, 5, 12, 13, 14, 15} {

@@ -8,7 +8,8 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
-// directive returns the directive of the GNU assembler that makes a row say what the code did; "" if none is known.
+// directive returns the directive of the GNU assembler that makes a row say what the code did; "" if none is known. It
+// is a hint that people read, and what fix.go puts into sources.
 func directive(w *wrong, row *dwarfcfa.Row, s *codeflow.State) string {
 	switch w.kind {
 	case KindCFA:
@@ -31,6 +32,7 @@ func directive(w *wrong, row *dwarfcfa.Row, s *codeflow.State) string {
 			return fmt.Sprintf(".cfi_offset %s, %d", name, where.Off)
 		case codeflow.InReg:
 			return fmt.Sprintf(".cfi_register %s, %%%s", name, x86.Reg(where.Reg))
+		// No unwinder can restore it any more; undefined says that, and same value would be a lie.
 		case codeflow.Lost:
 			return ".cfi_undefined " + name
 		}

@@ -7,7 +7,10 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/codeflow"
 )
 
-// word is a value of an expression: a number, or a state's value.
+// This file evaluates DWARF expressions on abstract states. The operations are those that package dwarfcfa decodes to;
+// a result that depends on anything the state does not know is unknown, which no finding is made of.
+
+// word is a value of an expression: a number, or a state's value. The zero word is one of which nothing is known.
 type word struct {
 	isNum bool
 	num   int64
@@ -36,8 +39,9 @@ func (w word) plus(n int64) word {
 	return w
 }
 
-// words is the stack of an expression. What is taken from an empty one is not known. It is passed by value: behind a
-// pointer, the garbage collector would have to find it for each row.
+// words is the stack of an expression. What is taken from an empty one is not known: the row's program is wrong then,
+// which an unwinder would report in its own way. It is passed by value: behind a pointer, the garbage collector would
+// have to find it for each row.
 type words []word
 
 // pop returns the last word and the others.
@@ -122,7 +126,8 @@ func (st words) execute(op *dwarfcfa.ExprOp, s *codeflow.State, pc uint64) words
 	return st
 }
 
-// load reads size bytes at an address. Only whole words of the stack are known.
+// load reads size bytes at an address. Only whole words of the stack are known: DW_OP_deref_size of less would need the
+// word's own bytes.
 func load(a word, size int64, s *codeflow.State) (w word) {
 	if !a.isNum && a.v.Kind == codeflow.Base && size == 8 {
 		w.v = s.Slot(a.v.Reg, a.v.Off)

@@ -10,9 +10,14 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
+// This file mends tables at their source: it makes patches that add and remove .cfi directives in assembly. A patch is
+// made only if the source is understood exactly. The directives in the text must make the rows that the table has now,
+// at every instruction; then the same model, with changes, tells which rows the mended text will make. Everything else,
+// such as a macro that holds a push, is refused with the reason.
+
 // Patch is a change of the directives in a source of assembly.
 type Patch struct {
-	Start  uint64 // of the function
+	Start  uint64 // address of the function
 	Name   string
 	File   string
 	Before map[int][]string // by line, from 1: lines to add before it
@@ -70,10 +75,11 @@ func (s *Subject) fix(p *codeflow.Program, i int, from *Fix) (patch Patch) {
 	return patch
 }
 
+// errUncertain also covers functions that begin from a row: the row itself is in question.
 var errUncertain = errors.New("its code is not followed wholly")
 
 // steps returns the function's instructions, apart from padding, if it is certain what each of them does and in which
-// line of which source it is.
+// line of which source it is. The error says which of these fails, for the user.
 func (c *function) steps(from *Fix) (file string, steps []fixStep, err error) {
 	n, _ := c.gaps()
 	if c.rows.load(c.i); c.rows.err != nil || c.r.Func().Signal || c.r.TooLarge() || n > 0 {
@@ -92,6 +98,7 @@ func (c *function) steps(from *Fix) (file string, steps []fixStep, err error) {
 			err = fmt.Errorf("at %#x it returns with rsp elsewhere than at the return address", pc)
 		case file != "" && name != file:
 			err = fmt.Errorf("it comes from several files, %s and %s", file, name)
+		// Directives before an instruction are those in the lines above it, which holds only while lines ascend.
 		case len(steps) > 0 && line < steps[len(steps)-1].line:
 			err = fmt.Errorf("line %d comes after line %d: a macro or another section", line, steps[len(steps)-1].line)
 		default:
@@ -117,7 +124,7 @@ type mender struct {
 	now, fresh cfiState
 }
 
-// mend finds the lines to add and to remove.
+// mend finds the lines to add and to remove. Each step first follows the text as it is, then mends.
 func (m *mender) mend(steps []fixStep) error {
 	m.patch.Before, m.patch.Drop = map[int][]string{}, map[int]bool{}
 	m.now, m.fresh = newCFIState(), newCFIState()
@@ -151,8 +158,9 @@ func (m *mender) mend(steps []fixStep) error {
 	return nil
 }
 
-// data gives instructions that the source has as bytes, such as .byte 0xf3,0xc3, the lines of these. The assembler
-// tells lines of instructions only, so that each has the line of the instruction before it.
+// data gives instructions that the source has as bytes, such as .byte 0xf3,0xc3 (rep ret, which OpenSSL's perlasm
+// emits), the lines of these. The assembler gives line numbers to instructions only, so that each has the line of the
+// instruction before it.
 func (m *mender) data(steps []fixStep) {
 	find := func(line, step, size int) int {
 		for n := line + step; n >= 1 && n <= len(m.text); n += step {
@@ -180,6 +188,7 @@ func (m *mender) data(steps []fixStep) {
 }
 
 // start returns the line after which the directives before the function's first instruction, in the given line, begin.
+// It is 0 if the text has none of them.
 func (m *mender) start(line int) int {
 	for k := line - 1; k >= 1 && k <= len(m.text); k-- {
 		switch kindOfLine(m.text[k-1]) {
@@ -211,6 +220,7 @@ func (m *mender) settle(s *fixStep, group []cfiDirective, within bool) error {
 	if err != nil {
 		return err
 	}
+	// Each round mends one rule. There are at most as many as columns, so a directive that mends nothing ends the loop.
 	for range next.row.Regs {
 		if len(ws) == 0 {
 			m.fresh = next
@@ -242,7 +252,8 @@ func (m *mender) settle(s *fixStep, group []cfiDirective, within bool) error {
 }
 
 // keep applies the directives before an instruction, without those that state what is wrong there. It returns what is
-// wrong nevertheless.
+// wrong nevertheless. Dropping one directive may make another one wrong, such as an adjust_cfa_offset, so it repeats
+// until no more are dropped.
 func (m *mender) keep(s *fixStep, group []cfiDirective) (next cfiState, ws []wrong, err error) {
 	drop := map[string]bool{}
 	for more := true; more; {
@@ -295,7 +306,8 @@ func (w *wrong) about() string {
 	return regName(w.reg)
 }
 
-// fixes makes patches for the functions with errors and warnings.
+// fixes makes patches for the functions with errors and warnings. Notes are left alone: they rest on assumptions, and
+// the row may be right.
 func (s *Subject) fixes(p *codeflow.Program, fs []Finding, from *Fix) (out []Patch) {
 	done := map[uint64]bool{}
 	byStart := map[uint64]int{}

@@ -12,6 +12,9 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
+// This file reads the .cfi directives of GNU as from lines of text, executes them, and writes unified diffs. It knows
+// no expressions and no macros: cfi_escape and all that it does not know make fix.go refuse the function.
+
 // cfiDirective is a directive of the GNU assembler that changes a row (its manual, "CFI directives").
 type cfiDirective struct {
 	name  string // without .cfi_
@@ -28,7 +31,8 @@ type cfiState struct {
 	kept []dwarfcfa.Row
 }
 
-// newCFIState returns the state behind .cfi_startproc.
+// newCFIState returns the state behind .cfi_startproc: the x86-64 rules that gas puts into each CIE, CFA = rsp+8 and
+// the return address at CFA-8.
 func newCFIState() (s cfiState) {
 	s.row.CFA = dwarfcfa.CFARule{Kind: dwarfcfa.CFARegOffset, Reg: 7, Offset: 8}
 	s.row.Regs[16] = dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: -8}
@@ -59,7 +63,8 @@ const (
 	lineCode                  // instructions, macros
 )
 
-// statements returns the statements of a line without labels and comments.
+// statements returns the statements of a line without labels and comments. Marks inside strings count, too: that cuts
+// off the end of .ascii and its like, and no directive.
 func statements(line string) (out []string) {
 	for _, mark := range []string{"#", "//", "/*"} {
 		if k := strings.Index(line, mark); k >= 0 {
@@ -232,7 +237,7 @@ func parseCFI(line string) (out []cfiDirective, err error) {
 	return out, nil
 }
 
-// cfiRegister returns the DWARF number of a register's name or number.
+// cfiRegister returns the DWARF number of a register's name or number. gas takes both; the error names what is neither.
 func cfiRegister(s string) (uint16, error) {
 	name := strings.TrimPrefix(strings.ToLower(s), "%")
 	if name == "rip" {
@@ -250,7 +255,8 @@ func cfiRegister(s string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// apply executes a directive.
+// apply executes a directive. The rules are those of gas's manual; restore takes the CIE's rule, which is that of
+// .cfi_startproc.
 func (s *cfiState) apply(d cfiDirective) error {
 	number := func(k int) (int64, error) {
 		n, err := strconv.ParseInt(d.args[k], 0, 32)
@@ -322,7 +328,8 @@ func indent(line string) string {
 	return "\t"
 }
 
-// contextLines is how many unchanged lines a unified diff has around a change.
+// contextLines is how many unchanged lines a unified diff has around a change: diff -u's 3, which patch expects to find
+// the place by.
 const contextLines = 3
 
 // Unified returns the patches of one source, whose lines are text, as a unified diff for patch -p0; "" if nothing

@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// This file names findings so that a baseline made of one build still fits the next. Addresses change with every link,
+// so none is in a name.
+
 // identityFields is the number of fields of an identity, with tabs between them.
 const identityFields = 7
 

@@ -8,6 +8,9 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
+// This file tells code that breaks the rules by intent from wrong tables: changes of context, returns to elsewhere,
+// jumps by ret. Each function here stands for programs that had false findings.
+
 // leavesStack reports whether an instruction goes, with another stack, to where no table tells: the end of longjmp and
 // its like, which have loaded another context's registers, or of OCaml's caml_raise_exn, whose ret leads to a handler.
 func (c *function) leavesStack(pc uint64, in *x86.Inst, s *codeflow.State) bool {
@@ -66,8 +69,10 @@ func (c *function) restores() {
 	})
 }
 
-// topSet reports whether the instruction before pc writes the word at rsp, so that a ret at pc jumps there.
+// topSet reports whether the instruction before pc writes the word at rsp, so that a ret at pc jumps there:
+// _dl_runtime_resolve and retpolines do that.
 func (c *function) topSet(pc uint64) bool {
+	// Instructions have at most 15 bytes; of those that end at pc, only a reached one counts.
 	for d := uint64(1); d <= 15; d++ {
 		if in := c.r.Inst(pc - d); in != nil && uint64(in.Len) == d {
 			return in.Op == x86.OpPUSH || in.MemWrite && in.Mem.Base == x86.RSP && in.Mem.Index == x86.None && in.Mem.Disp == 0

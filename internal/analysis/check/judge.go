@@ -6,6 +6,8 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/codeflow"
 )
 
+// This file lets validate/agree ask for the verdict on single instructions, with states that it has from elsewhere.
+
 // Judge compares states from another source with an object's rows. It may be used by one
 // goroutine at a time.
 type Judge struct {

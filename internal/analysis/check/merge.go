@@ -1,7 +1,8 @@
 package check
 
 // merge joins the findings of a function that are one mistake: several registers with the same answer up to the same
-// place, such as those that longjmp loads.
+// place, such as those that longjmp loads. The order of fs stays. Each finding is compared with all before it; a
+// function has few.
 func merge(fs []Finding) []Finding {
 	out := fs[:0]
 	for _, f := range fs {
@@ -28,13 +29,15 @@ func (f *Finding) sameMistake(o *Finding) bool {
 		f.End == o.End && f.Actual == o.Actual && f.Claimed == o.Claimed
 }
 
-// manyFunctions is how many functions change a register that is a variable of the program: GCC's -ffixed-reg, and
-// register variables outside of functions, as PHP and GHC have them.
+// manyFunctions is how many functions must change a register before it counts as a variable of the program: GCC's
+// -ffixed-reg, and register variables outside of functions, as PHP and GHC have them. One or two functions that lose a
+// register are a mistake; interpreters have hundreds.
 const manyFunctions = 5
 
 // variables makes findings of registers notes where they seem to be variables of the program: many functions change
 // them, or no row saves them, but r14 and r15 in many functions, which compilers take after r12 and r13. saving counts,
-// by register, the functions whose rows save it.
+// by register, the functions whose rows save it. A note, not nothing: a table that calls such a register unchanged is
+// still wrong for an unwinder that asks for it.
 func variables(fs []Finding, saving *[16]int) {
 	changed := map[string]map[uint64]bool{} // by register: functions
 	is := func(f *Finding) bool {

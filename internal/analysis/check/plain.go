@@ -8,6 +8,10 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
+// This file is a shortcut. A comparison by judge looks at 17 columns for each instruction; most rows can be taken apart
+// once, and most instructions change nothing that their row is about. What does not fit goes to judge, so a mistake
+// here can only hide a finding, not make one.
+
 // plainRow is a row in the form in which most can be compared at once: the CFA is a register plus an offset, or the
 // word there, and the return address and the callee-saved registers are unchanged or at an offset from the CFA or a
 // register.
@@ -19,10 +23,10 @@ type plainRow struct {
 	// the words of the stack in places hold those of others.
 	cfaReg uint8
 	cfa    codeflow.Value
-	cfaAt  *dwarfcfa.ExprOp // not nil: the word at this register plus an offset is the CFA
-	same   [6]codeflow.Value
+	cfaAt  *dwarfcfa.ExprOp  // not nil: the word at this register plus an offset is the CFA
+	same   [6]codeflow.Value // the callee-saved registers: rbx, rbp, r12 to r15
 	nSame  int
-	locs   [7]location
+	locs   [7]location // these six and the return address
 	nLoc   int
 }
 

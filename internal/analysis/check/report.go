@@ -5,6 +5,9 @@ import (
 	"strings"
 )
 
+// This file has the words of a report. They are part of the JSON, of baselines and of SARIF's rules, so a changed word
+// breaks scripts; docs/check.md explains each.
+
 // Kind says what is wrong with a row.
 type Kind string
 

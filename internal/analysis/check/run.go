@@ -12,10 +12,13 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
+// This file goes through the functions, keeps findings open while they continue, and decides their class and severity
+// when they end.
+
 // Options are options of Run.
 type Options struct {
-	Workers  int // 0: one per processor
-	Progress func(more int)
+	Workers  int            // 0: one per processor
+	Progress func(more int) // called with how many more functions are done, also concurrently
 	// ABI says that each function restores the registers that the psABI has it keep: none has a private calling
 	// convention.
 	ABI bool
@@ -47,9 +50,9 @@ type function struct {
 // verdict caches the last judgement, for a next instruction that changes
 // nothing.
 type verdict struct {
-	holds bool // the last instruction agreed with its row and changes nothing that the row describes
-	below bool
-	next  uint64
+	holds bool   // the last instruction agreed with its row and changes nothing that the row describes
+	below bool   // the row also read a word below rsp
+	next  uint64 // the address behind the instruction
 	row   *dwarfcfa.RawRow
 	basis codeflow.Basis
 }
@@ -84,7 +87,8 @@ type details struct {
 	lines    []Line
 }
 
-// Run checks the object and returns the findings and counts.
+// Run checks the object and returns the findings and counts. The order of findings depends on the file alone: workers
+// fill parts by function, and the report is made of these afterwards.
 func (s *Subject) Run(opt Options) *Report {
 	parts := make([]struct {
 		numbers
@@ -95,6 +99,8 @@ func (s *Subject) Run(opt Options) *Report {
 		Workers:  opt.Workers,
 		Progress: opt.Progress,
 	})
+	// A callback may come again for the same function; the last result replaces the others, so nothing is added up
+	// here.
 	p.Run(func(i int, r *codeflow.Result) {
 		w := r.Beginner().(*rows)
 		c := &w.compared
@@ -150,7 +156,8 @@ func (s *Subject) Run(opt Options) *Report {
 	return rep
 }
 
-// noRowCode is how many bytes tell code without an FDE and without a symbol from other such code.
+// noRowCode is how many bytes, from its start, tell code without an FDE and without a symbol from other such code: its
+// end is not known.
 const noRowCode = 64
 
 // name names the function of a finding, and its code. end is where the FDE ends.
@@ -188,6 +195,7 @@ func (c *function) reason(why string, n int) {
 func (c *function) compare() {
 	c.rows.load(c.i)
 	switch {
+	// A signal frame's rows are about the interrupted code's registers, which its own code does not set.
 	case c.r.Func().Signal && c.s.FDEs[c.i].CIE.Signal:
 		c.unjudged(ReasonSignal)
 		return
@@ -319,7 +327,8 @@ func (c *function) agrees(below bool) {
 }
 
 // mismatches compares the current row with a state. why says why that is not possible. The result is valid until the
-// next call.
+// next call. A ret needs more than its row: rsp itself must be at the return address, whatever register the CFA is
+// counted from.
 func (c *function) mismatches(pc uint64, in *x86.Inst, s *codeflow.State) (ws []wrong, why string) {
 	if !c.plain.fits(s) {
 		ws, why = c.judge(pc, &c.row.Row, s, c.buf[:0])
@@ -399,7 +408,7 @@ func keepsFrame(in *x86.Inst, s *codeflow.State) bool {
 	if in.MemWrite && s.Overwrites(in) {
 		return false
 	}
-	return in.Op != x86.OpJCC || in.Cond != x86.CondNE // after jne, rsp may be known
+	return in.Op != x86.OpJCC || in.Cond != x86.CondNE // after jne, rsp may be known: see flow.equal
 }
 
 // close makes a finding of a run that has ended. The class is decided here and not at its first instruction, for it
@@ -438,6 +447,7 @@ func (r *run) severity(f *Finding) Severity {
 }
 
 // unreachable reports whether nothing leads to the ret at pc: it follows another end of the function, without padding.
+// Hand-written code has such tails behind a ret, jumped to through tables that the analysis did not find.
 func (c *function) unreachable(pc uint64) bool {
 	return c.r.Begun(pc) && c.r.Inst(pc-1) != nil && c.r.Inst(pc-1).Op == x86.OpRET
 }
@@ -467,7 +477,8 @@ func (c *function) neighbourFits(pc uint64, in *x86.Inst, row *dwarfcfa.RawRow, 
 	return uint64(row.Start) == pc && fits(pc-1) || uint64(row.End) == pc+uint64(in.Len) && fits(uint64(row.End))
 }
 
-// gaps counts the instructions that were not reached, without padding. odd says that bytes among them are none.
+// gaps counts the instructions that were not reached, without padding. odd says that bytes among them are none. Bytes
+// that are no instruction count as one each.
 func (c *function) gaps() (n int, odd bool) {
 	if !c.r.Gaps() {
 		return 0, false
@@ -498,7 +509,8 @@ func (c *function) gaps() (n int, odd bool) {
 	return n, odd
 }
 
-// borders finds rows that begin inside an instruction.
+// borders finds rows that begin inside an instruction. An unwinder never asks for such an address, but the FDE's author
+// meant another one.
 func (c *function) borders() {
 	fn := c.r.Func()
 	for k := range c.rows.rows {
@@ -514,7 +526,8 @@ func (c *function) borders() {
 	}
 }
 
-// ocaml matches the functions that OCaml's compiler makes, which keep no registers. Those of its runtime are of C.
+// ocaml matches the functions that OCaml's compiler makes, which keep no registers: camlModule__name_123, caml_apply2,
+// caml_curry3. Those of its runtime, caml_alloc and the like, are of C.
 var ocaml = regexp.MustCompile(`^caml([A-Z]|_(apply|curry|tuplify)[0-9])`)
 
 // classify separates registers that Go or a private calling convention loses from wrong

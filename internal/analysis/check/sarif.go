@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 )
 
+// This file writes findings as SARIF, which services for code scanning read, GitHub's for one.
+
 // The parts of SARIF 2.1.0 (OASIS) that findings need.
 type (
 	sarifLog struct {
@@ -67,6 +69,7 @@ type (
 	}
 )
 
+// Each Kind needs a rule: a result's ruleId names it.
 func sarifRules() []sarifRule {
 	return []sarifRule{
 		{string(KindCFA), sarifText{"the CFA is not where the row says"}},

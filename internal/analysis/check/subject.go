@@ -14,12 +14,15 @@ import (
 // Subject is an object to check: its FDEs and its code.
 type Subject struct{ *codeflow.Described }
 
-// Open reads an executable, a shared object or a relocatable file.
+// Open reads an executable, a shared object or a relocatable file; name is for errors. Rows come from the sections that
+// SourceAuto chooses, as for an eh_elf. The error is dwarfcfa.ErrNoUnwindInfo if no FDE covers code of the file. r is
+// read until the last Run has ended.
 func Open(name string, r io.ReaderAt, size int64) (*Subject, error) {
 	return OpenSource(name, r, size, dwarfcfa.SourceAuto)
 }
 
-// OpenSource is Open for the rows of one source.
+// OpenSource is Open for the rows of one source. A relocatable file is laid out first as if linked alone, since its
+// FDEs are relocated against sections without addresses.
 func OpenSource(name string, r io.ReaderAt, size int64, source dwarfcfa.Source) (*Subject, error) {
 	if relocatable.IsRelocatable(r) {
 		linked, err := relocatable.Link(r, size)
@@ -46,7 +49,7 @@ func OpenSource(name string, r io.ReaderAt, size int64, source dwarfcfa.Source) 
 	return &Subject{s}, nil
 }
 
-// first reports whether function i is the first with its FDE.
+// first reports whether function i is the first with its FDE: symbols inside one may have split it in several.
 func (s *Subject) first(i int) bool { return i == 0 || s.FDEs[i] != s.FDEs[i-1] }
 
 // rows holds the rows of the function that a worker looks at.
@@ -97,7 +100,8 @@ func (r *rows) find(pc uint64) int {
 	return -1
 }
 
-// Begin returns the state that the table describes at pc.
+// Begin returns the state that the table describes at pc; it is the codeflow.Beginner of this package. ok is false if
+// no row covers pc, or its CFA is none that a state can hold.
 func (r *rows) Begin(pc uint64) (codeflow.State, bool) {
 	fns := r.s.Functions
 	i := sort.Search(len(fns), func(i int) bool { return fns[i].Hi > pc })

@@ -8,6 +8,10 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
+// This file checks .eh_frame as a whole. Unwinders find FDEs in two ways: libgcc, libunwind and perf by a binary search
+// in the table of .eh_frame_hdr (LSB 5.0 §10.6.2), gdb by reading all of .eh_frame. Where the two differ, one of
+// them has wrong rows.
+
 // whole finds what is wrong with .eh_frame as a whole: what libgcc, which searches .eh_frame_hdr, does not find, or
 // finds in place of what gdb does, which walks .eh_frame.
 func (s *Subject) whole(rep *Report) {
@@ -62,10 +66,12 @@ type searcher struct {
 	pcs  int                      // that lost has looked at
 }
 
-// maxSearched bounds searcher.pcs: what follows counts as what is found for the last pc before.
+// maxSearched bounds searcher.pcs, 16 million: tables of hostile files could ask for a search per byte of gigabytes.
+// What follows counts as what is found for the last pc before.
 const maxSearched = 1 << 24
 
-// find returns the FDE that libgcc finds for a pc, nil for none.
+// find returns the FDE that libgcc finds for a pc, nil for none. libgcc takes the entry that the search ends at and
+// then checks the FDE's own range, so this does, too.
 func (q *searcher) find(pc dwarfcfa.Addr) *dwarfcfa.FDE {
 	start, offset, _ := q.s.Frame.Found(pc)
 	f, ok := q.fdes[offset]
@@ -85,7 +91,8 @@ func (q *searcher) owns(fde *dwarfcfa.FDE, pc dwarfcfa.Addr) bool {
 	return ok && offset == fde.Offset && start <= pc && pc-start < fde.End-fde.Start
 }
 
-// lost yields the ranges of an FDE for which libgcc finds none or another.
+// lost yields the ranges of an FDE for which libgcc finds none or another. If libgcc finds it at both ends, the search
+// took the same turns for both, and so takes them for every pc between, also in a table out of order.
 func (q *searcher) lost(fde *dwarfcfa.FDE) iter.Seq2[dwarfcfa.Addr, dwarfcfa.Addr] {
 	return func(yield func(lo, hi dwarfcfa.Addr) bool) {
 		pc := fde.Start

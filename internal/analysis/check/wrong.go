@@ -5,7 +5,9 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/codeflow"
 )
 
-// WrongRows returns the instructions at which rows are proven wrong, as synth.Options wants them.
+// WrongRows returns the instructions at which rows are proven wrong, as synth.Options wants them. It leaves out changes
+// of context, where the row is right for the context that the code has left, and what depends on another row of the
+// same table, which may be the wrong one. progress may be nil.
 func WrongRows(d *codeflow.Described, workers int, progress func(more int)) (wrong []dwarfcfa.Range) {
 	s := &Subject{d}
 	rep := s.Run(Options{Workers: workers, Progress: progress})

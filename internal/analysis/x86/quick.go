@@ -5,6 +5,7 @@ import "encoding/binary"
 // This file is a shortcut through Decode. Nine of ten instructions of compiled code are moves, arithmetic, jumps and
 // pushes of general registers; for these the search for a form and the loop over its operands are most of the work.
 // Every fact about an instruction still comes from the tables of forms, and TestQuick requires equal results.
+
 // How quick goes on after an opcode.
 const (
 	// The order matters: from quMR on a ModRM byte follows.

@@ -4,6 +4,7 @@ import "encoding/binary"
 
 // This file measures instructions without their operands. Searches for function starts and jump targets sweep whole
 // sections and ask only for lengths and where control goes.
+
 // Outline is the result of Skim.
 type Outline struct {
 	Op   Op    // one of those that Skim distinguishes, otherwise OpUnknown

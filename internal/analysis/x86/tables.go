@@ -2,6 +2,7 @@ package x86
 
 // This file defines the tables that gen fills in ztables.go. A form is one line of legacy.txt or vector.txt, possibly
 // merged with others that differ in prefixes alone.
+
 // argSpec says how an operand is encoded.
 type argSpec struct {
 	kind  argKind
