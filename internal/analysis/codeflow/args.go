@@ -2,6 +2,9 @@ package codeflow
 
 import "github.com/ehasm/ehasm/internal/analysis/x86"
 
+// This file counts arguments on the stack at calls: at a landing pad they are gone, since the unwinder drops them
+// (libgcc's uw_install_context adds DW_CFA_GNU_args_size to rsp).
+
 // argsAt returns how many bytes of arguments are on the stack at a call: as the table says (DW_CFA_GNU_args_size),
 // otherwise as many as the code pushed for it.
 func (l *listing) argsAt(p *part, pc, next uint64) int32 {
@@ -26,7 +29,8 @@ func (l *listing) argsAt(p *part, pc, next uint64) int32 {
 	return l.poppedAfter(next, pushed)
 }
 
-// pushedBefore counts the bytes pushed for a call since the call before it.
+// pushedBefore counts the bytes pushed for a call since the call before it. It looks at 40 instructions before the
+// call: more than any call's arguments take.
 func (l *listing) pushedBefore(p *part, pc uint64) (pushed int32) {
 	run := int32(0)
 	last := uint64(0)
@@ -40,6 +44,7 @@ func (l *listing) pushedBefore(p *part, pc uint64) (pushed int32) {
 		switch in.Op {
 		case x86.OpPUSH:
 			adjoins := last == cur+uint64(in.Len)
+			// A push of a callee-saved register in the first 40 bytes is the prologue's, not an argument.
 			if a := in.Args[0]; a.Kind == x86.KGPR && CalleeSaved>>a.Reg&1 != 0 && cur < p.fn.Lo+40 {
 				if adjoins {
 					pushed -= run // an adjacent push only aligns the stack
@@ -69,7 +74,8 @@ func (l *listing) pushedBefore(p *part, pc uint64) (pushed int32) {
 	return pushed
 }
 
-// poppedAfter returns how many bytes the code after a call pops, at most pushed.
+// poppedAfter returns how many bytes the code after a call pops, at most pushed. What the code after a normal return
+// pops tells arguments from alignment.
 func (l *listing) poppedAfter(next uint64, pushed int32) (n int32) {
 	for range 8 {
 		i := l.inst(next)

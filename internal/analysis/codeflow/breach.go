@@ -6,6 +6,10 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
+// This file follows private calling conventions: a function that loses callee-saved registers, or returns with rsp
+// elsewhere, changes what its callers may assume. Callers are interpreted again with what was found, and may breach in
+// turn.
+
 // breach says how a function's return deviates from the psABI.
 type breach struct {
 	lost    uint16 // mask of callee-saved registers that it does not restore

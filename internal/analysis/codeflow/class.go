@@ -27,6 +27,7 @@ const (
 
 var classes = classTable()
 
+// classTable makes the table at start. The order of the constants is what ends and block rely on.
 func classTable() (t [x86.NumOps]class) {
 	for s, ops := range map[class][]x86.Op{
 		classMov:  {x86.OpMOV},

@@ -8,6 +8,9 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/lsda"
 )
 
+// This file turns FDEs into functions: it drops those without code, cuts overlaps, and takes from LSDAs and
+// DW_CFA_GNU_args_size what the flow needs of exceptions.
+
 // Described is an object's code and the functions that its FDEs describe.
 type Described struct {
 	Image *Image
@@ -27,14 +30,15 @@ type BadLSDA struct {
 	Err error
 }
 
-// maxDescribed bounds an FDE's range in bytes; a larger one is no function.
+// maxDescribed bounds an FDE's range in bytes, 64 MB; a larger one is no function.
 const maxDescribed = 1 << 26
 
 // manyEntries is how many functions begin inside an FDE that describes no code of a compiler, such as one of a whole
 // section.
 const manyEntries = 5
 
-// Describe reads the code of a linked object and the FDEs of sections of it.
+// Describe reads the code of a linked object and the FDEs of sections of it. sections are in the order in which they
+// count; the error is about the image, since bad FDEs are only counted.
 func Describe(o *dwarfcfa.File, sections []*dwarfcfa.Section) (*Described, error) {
 	img, err := NewImage(o.File())
 	if err != nil {
@@ -49,7 +53,8 @@ func Describe(o *dwarfcfa.File, sections []*dwarfcfa.Section) (*Described, error
 	return d, nil
 }
 
-// entrySize is about how many bytes of a section an FDE takes, rather less than more.
+// entrySize is about how many bytes of a section an FDE takes, rather less than more: it sizes slices, and a wrong
+// guess costs a copy.
 const entrySize = 40
 
 // collect takes the FDEs of a section, with call sites from their LSDAs. FDEs behind a terminator are taken, too:

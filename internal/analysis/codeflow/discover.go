@@ -6,6 +6,9 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
+// This file decodes the code of a group, block by block, as control leads to it. A linear pass would decode data as
+// well, and miss instructions inside others, as hand-written code has.
+
 // callNever reports whether the call at pc never returns.
 func (l *listing) callNever(pc uint64, in *x86.Inst) bool {
 	if l.never[pc] {
@@ -42,7 +45,8 @@ func (l *listing) helperFollows(next uint64) bool {
 	return g >= 0 && l.p.fns[g].Lo != next && l.p.comesBack(next, 0)
 }
 
-// exits reports whether the first argument of the call at pc is a constant other than 0.
+// exits reports whether the first argument of the call at pc is a constant other than 0. error(3) and error_at_line(3)
+// return only if their first argument, the status, is 0.
 func (l *listing) exits(pc uint64) bool {
 	for range 12 {
 		k, ok := l.prev(pc)
@@ -61,7 +65,7 @@ func (l *listing) exits(pc uint64) bool {
 	return false
 }
 
-// discover decodes the code that pc leads to.
+// discover decodes the code that pc leads to. It repeats until neither direct code nor tables show new targets.
 func (l *listing) discover(pc uint64) {
 	l.leader(pc)
 	l.todo = append(l.todo[:0], pc)

@@ -9,5 +9,10 @@
 // caller may give the state there (Options.Begin). Such states and all that follow from them are marked Assumed, and
 // Guessed if the analysis had to choose between contradicting paths.
 //
-//	NewImage -> New(functions) -> Run: each function's Result
+// NewImage -> New(functions) -> Run: each function's Result
+//
+// What the code cannot show is settled by what compilers and hand-written code are seen to do: a store through a
+// pointer into an array does not hit saved registers, a callee keeps the psABI's registers unless its code says
+// otherwise. The assumptions stand at the functions that make them. validate/truth compares the states with single
+// steps of running programs.
 package codeflow

@@ -7,6 +7,10 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
+// This file decides in which states control enters a group: as after a call, as the row says, as other groups hand
+// over, or as the code behind a label shows. A wrong choice makes false findings, so each case below stands for code
+// that was seen.
+
 // process interprets group g with the states that flow into it.
 func (f *flow) process(g int) {
 	f.code.never, f.guess, f.own, f.labels = nil, false, nil, 0
@@ -14,6 +18,7 @@ func (f *flow) process(g int) {
 	for restart := 0; ; restart++ {
 		f.begin(members)
 		f.newly = 0
+		// newly is at conflict's bound then, so this restart finds no more calls and is the last.
 		if restart >= 8 {
 			f.newly = 8
 		}
@@ -78,7 +83,8 @@ func (f *flow) popsReturn() (found bool) {
 	return found
 }
 
-// plt enters each entry of a procedure linkage table as a call does.
+// plt enters each entry of a procedure linkage table as a call does. Entries have 16 bytes (psABI §5.2), those of ld's
+// .plt.got 8; PLT0 of .plt begins with two words pushed, and rows describe it.
 func (f *flow) plt() {
 	lo, hi := f.code.parts[0].fn.Lo, f.code.parts[0].fn.Hi
 	name := f.p.img.SectionOf(lo)
@@ -143,6 +149,8 @@ func (f *flow) enter(q *part) {
 		switch {
 		case len(f.code.parts) > 1 && (basis == Assumed || p.joined.has(lo)):
 			ok = false // the group's other parts lead into it; rest does what they do not reach
+		// GCC begins a cold part with a nop if its first instruction is a landing pad: a pad's offset of 0 means that
+		// there is none.
 		case q.code[0] == 0x90 && (p.ext[lo+1] != nil || q.isPad(lo+1)):
 			ok = false
 		case f.rows == nil && !p.tailIn[lo]:
@@ -183,7 +191,8 @@ func (p *part) isPad(pc uint64) bool {
 	return false
 }
 
-// rest interprets the code of a part that nothing led to, from states that it infers.
+// rest interprets the code of a part that nothing led to, from states that it infers. Data among code, code behind
+// tables that were not found, and functions without a symbol end here.
 func (f *flow) rest(p *part) {
 	var in x86.Inst
 	p.gap = false
@@ -317,7 +326,7 @@ func (f *flow) prologue(pos uint64, s *State) bool {
 }
 
 // returnsSoon reports whether a ret follows pos, in the order of the bytes, before a call, a system call and a jump
-// back. A walk from a label takes much longer.
+// back. A walk from a label takes much longer, so rest asks this first.
 func (l *listing) returnsSoon(pos uint64) bool {
 	const soon = 96
 	code := l.p.img.Code(pos)
@@ -392,7 +401,8 @@ func (l *listing) isData(p *part, pos uint64) bool {
 	return false
 }
 
-// padding reports whether an instruction is what linkers and assemblers fill with.
+// padding reports whether an instruction is what linkers and assemblers fill with: nops, int3, and zeros, which decode
+// as add %al,(%rax).
 func padding(in *x86.Inst) bool {
 	return in.Op == x86.OpNOP || in.Op == x86.OpINT3 || in.Len == 2 && in.Op == x86.OpADD && in.Opcode == 0 &&
 		in.ModRM == 0

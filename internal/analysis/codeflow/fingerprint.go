@@ -6,6 +6,9 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
+// This file makes names for code that survive a link: FNV-1a of the instructions without addresses. A collision makes a
+// baseline accept another finding at the same offset of the same function.
+
 // Fingerprint returns a hash of the instructions in [lo, hi), without the addresses in them: it stays the same where a
 // linker moves the code, or what the code refers to.
 func (img *Image) Fingerprint(lo, hi uint64) uint64 {

@@ -4,6 +4,9 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
+// This file is the data flow: states go from block to block until nothing changes, then once more to hand over what
+// leaves the group and to show each instruction to the caller.
+
 // flow interprets one group of functions at a time: the parts of a function that lie apart. Each worker has one and
 // reuses it for its next group.
 type flow struct {
@@ -39,8 +42,8 @@ type delivery struct {
 	kind  edge
 }
 
-// maxCode bounds the bytes of code of a group: interpreting takes up to 400 bytes of memory per instruction, and more
-// where each begins a block.
+// maxCode bounds the bytes of code of a group, 4 MB: interpreting takes up to 400 bytes of memory per instruction, and
+// more where each begins a block.
 const maxCode = 4 << 20
 
 // edge is the kind of a way from one function to another.
@@ -86,6 +89,8 @@ func (f *flow) flowTo(o int, s *State, basis Basis) {
 	if f.comesFromElsewhere(o, x, s) {
 		return
 	}
+	// Two paths with different stack pointers: one is never taken, or a call was taken to return that does not. Until
+	// conflict finds out, rsp becomes a new base, so that distances from it stay right.
 	if x != y && x.Kind == Base && y.Kind == Base {
 		pc := f.code.pc(o)
 		f.conflict(pc, old, s)
@@ -135,6 +140,8 @@ func (f *flow) conflict(pc uint64, old, s *State) {
 	for ok && f.code.ins[k].Op == x86.OpNOP && f.code.lead[f.code.pos(f.code.pcs[k])] == 0 {
 		k, ok = f.code.prev(f.code.pcs[k])
 	}
+	// Each call that is found not to return costs a restart of the group; eight at a time are enough in practice, and
+	// hostile code can't ask for more.
 	if !ok || f.code.ins[k].Op != x86.OpCALL || f.code.callNever(f.code.pcs[k], &f.code.ins[k]) || f.newly >= 8 {
 		return
 	}
@@ -149,7 +156,7 @@ func (f *flow) conflict(pc uint64, old, s *State) {
 }
 
 // rowExcludes reports whether the row at pc says where rsp is, as one of two states does, and the call with index k
-// before pc would leave it elsewhere.
+// before pc would leave it elsewhere. The row is a witness only where it agrees with one of the two paths.
 func (f *flow) rowExcludes(pc uint64, k int32, old, s *State) bool {
 	if f.rows == nil {
 		return false
@@ -189,7 +196,8 @@ func padMeet(old, s *State) (changed bool) {
 }
 
 // interpret runs the data flow until nothing changes. It terminates: every change replaces something known by something
-// unknown. The bound limits the time that hostile code can take.
+// unknown. The bound limits the time that hostile code can take; states that were still to change then keep too much
+// known.
 func (f *flow) interpret() {
 	bound := 64*len(f.code.ins) + 1<<16
 	for len(f.joins.work) > 0 {
@@ -275,6 +283,7 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 			if never {
 				return
 			}
+		// loop and jrcxz count in rcx, so their writes go before the states part.
 		case classBranch:
 			s.clobber(in.Writes)
 			to, on := s, s
@@ -285,6 +294,8 @@ func (f *flow) block(pc uint64, s *State, basis Basis, ph phase, visit Visit) {
 			if s = on; in.Op == x86.OpJCC && in.Cond == x86.CondNE {
 				f.equal(pc, s)
 			}
+		// An aborted transaction goes on at the target with the registers of its beginning (SDM Vol. 2, XBEGIN), rax
+		// apart.
 		case classXBegin:
 			f.edge(p, in.Target(pc), s, basis, edgeJump, ph, soft)
 			f.cpu.other(pc, in, s)
@@ -340,6 +351,7 @@ func (f *flow) leaveBlock(p *part, pc uint64, in *x86.Inst, s *State, basis Basi
 }
 
 // leaves records an exit from the part by ret or jump. sure says that rsp points to the return address there.
+// popsReturn decides by it whether the part was rightly begun as after a call.
 func (p *part) leaves(s *State, sure bool) {
 	if r := s.Regs[rsp]; r.Kind == Base && r.Reg == 0 {
 		p.above = p.above || r.Off > -8
@@ -349,8 +361,8 @@ func (p *part) leaves(s *State, sure bool) {
 	}
 }
 
-// edge takes the state at a jump to its target. A soft one, which follows from a label, stays in the group: the rest of
-// the program knows better.
+// edge takes the state at a jump to its target: inside the group to the leader there, outside it to deliver. A soft
+// one, which follows from a label, stays in the group: the rest of the program knows better.
 func (f *flow) edge(p *part, t uint64, s *State, basis Basis, kind edge, ph phase, soft bool) {
 	if ph == handOver && t-p.fn.Lo >= uint64(len(p.code)) {
 		p.onward = append(p.onward, t)
@@ -390,7 +402,8 @@ func (f *flow) deliver(to uint64, s *State, basis Basis, kind edge) {
 	f.out = append(f.out, delivery{to, *s, basis, kind})
 }
 
-// equal handles cmp %r,%rsp; jne at pc: where the jump is not taken, rsp equals r.
+// equal handles cmp %r,%rsp; jne at pc: where the jump is not taken, rsp equals r. GCC's probe loop of
+// -fstack-clash-protection ends so, and the distance of the whole loop is known behind it.
 func (f *flow) equal(pc uint64, s *State) {
 	k, ok := f.code.prev(pc)
 	if !ok || f.code.ins[k].Op != x86.OpCMP || f.code.lead[f.code.pos(pc)] != 0 { // other code may come with other flags

@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// This file finds which functions are parts of one. Parts are interpreted together, since states flow between them in
+// the middle of a frame, where no table row is needed to begin.
+
 // maxParts bounds a group, as maxCode does. Beyond them, states flow from one group to the next, which takes more
 // passes.
 const maxParts = 64
@@ -69,7 +72,8 @@ func (u *union) joins(i int) bool {
 }
 
 // join makes one group of two. The smaller number becomes the root, so that the groups do not depend on the order of
-// joins. Groups over maxParts or maxCode are not made: see there.
+// joins. Groups over maxParts or maxCode are not made: see there. The union is by number, not by size; root's halving
+// keeps the paths short enough.
 func (u *union) join(i, g int) {
 	a, b := u.root(i), u.root(g)
 	if a == b || u.count[a]+u.count[b] > maxParts || u.size[a]+u.size[b] > maxCode || !u.joins(i) || !u.joins(g) {

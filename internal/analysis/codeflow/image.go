@@ -14,6 +14,9 @@ import (
 	"github.com/ehasm/ehasm/internal/files/elffile"
 )
 
+// This file holds what the analysis knows of a file besides its code: segments, symbols, relocations, PLTs. It answers
+// two questions: what is at an address, and what may an address be (a function, a label, a part, a PLT entry).
+
 // Image is an ELF file as loaded at bias 0: its segments with relative relocations applied, and what symbol names say
 // about its code.
 type Image struct {
@@ -66,7 +69,8 @@ type section struct {
 	lo, hi uint64
 }
 
-// maxSpan bounds the address range of an image's code, and maxLoad the bytes read.
+// maxSpan bounds the address range of an image's code, and maxLoad the bytes read. The small and medium code models
+// reach 2 GB (psABI §3.5.1), so 4 GB leave no real file out; a header alone can claim more.
 const (
 	maxSpan = 4 << 30
 	maxLoad = 4 << 30
@@ -212,7 +216,8 @@ func (img *Image) addSymbols(ss []elf.Symbol) {
 	}
 }
 
-// relocate applies a relative relocation, and notes names and addresses of code.
+// relocate applies a relative relocation, and notes names and addresses of code. Symbol 0 and others outside of dyn
+// count as none.
 func (img *Image) relocate(r elffile.Reloc, dyn []elf.Symbol) {
 	if sym := uint64(r.Symbol); sym > 0 && sym <= uint64(len(dyn)) {
 		name := dyn[sym-1].Name
@@ -230,6 +235,7 @@ func (img *Image) relocate(r elffile.Reloc, dyn []elf.Symbol) {
 		return
 	}
 	b := img.at(r.Addr, 8)
+	// DT_RELR and relocations without an addend have it in the word itself.
 	if r.InFile && b != nil {
 		r.Addend = binary.LittleEndian.Uint64(b)
 	}
@@ -333,12 +339,12 @@ func (img *Image) SectionOf(a uint64) string {
 	return ""
 }
 
-// IsGo reports whether the code at a was compiled by Go, as far as symbols tell. Go's ABIInternal has no registers
-// that a callee keeps but rsp and rbp.
+// IsGo reports whether the code at a was compiled by Go, as far as symbols tell. Go's ABIInternal has no registers that
+// a callee keeps but rsp and rbp (cmd/compile's abi-internal.md).
 func (img *Image) IsGo(a uint64) bool { return img.goText.lo <= a && a < img.goText.hi }
 
-// Symbol returns the function symbol that holds a; ok is false if there is
-// none.
+// Symbol returns the function symbol that holds a; ok is false if there is none. Symbols may nest and overlap; eight
+// before a are looked at, which covers aliases.
 func (img *Image) Symbol(a uint64) (Symbol, bool) {
 	i := sort.Search(len(img.symbols), func(i int) bool { return img.symbols[i].Addr > a })
 	for k := i - 1; k >= 0 && k > i-8; k-- {
@@ -363,7 +369,7 @@ func (img *Image) Executable(yield func(name string, lo, hi uint64)) {
 	}
 }
 
-// functionAlign is what compilers and authors of assembly align functions to, but for -Os.
+// functionAlign is what compilers and authors of assembly align functions to, in bytes, but for -Os.
 const functionAlign = 16
 
 // findLabels finds, among the addresses of code that relocations store, those of labels, to which a function jumps

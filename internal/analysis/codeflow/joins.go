@@ -1,5 +1,8 @@
 package codeflow
 
+// This file holds the work list of the flow. Lowest addresses first is nearly reverse postorder for compilers' code, so
+// most states are complete before they flow on.
+
 // joins holds the states at the leaders of a group, where paths meet, and the leaders to interpret.
 type joins struct {
 	states []State

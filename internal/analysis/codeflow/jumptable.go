@@ -8,6 +8,10 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
+// This file finds where indirect jumps lead: the table's address and bound from the instructions before the jump, then
+// its entries. A table that is read too far brings states to code they never reach, one read too short leaves code
+// unreached; the first makes false findings, so in doubt reading stops.
+
 // tableForm describes an indirect jump's table, as far as it is known.
 type tableForm struct {
 	addr       uint64
@@ -17,8 +21,8 @@ type tableForm struct {
 	add1, add2 int    // registers whose sum is the target
 	plus       uint64 // base of the distances, 0 unknown; the table's own address, except for computed gotos
 	plusReg    int    // register that holds plus, -1 unknown
-	bound      int64
-	jump       uint8
+	bound      int64  // the highest index, -1 unknown
+	jump       uint8  // register that the jump goes through
 }
 
 const (

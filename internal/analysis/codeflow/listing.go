@@ -6,6 +6,9 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
+// This file holds the decoded code of a group. Tables by offset, one entry for each byte of code, make every question
+// about an address one load.
+
 // listing holds the code of a group of functions, as far as it was decoded. Offsets number the bytes of all parts.
 type listing struct {
 	p     *Program

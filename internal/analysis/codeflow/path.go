@@ -2,6 +2,8 @@ package codeflow
 
 import "github.com/ehasm/ehasm/internal/analysis/x86"
 
+// This file finds short ways to a finding, to print them: a breadth-first search over jumps.
+
 // Jump is a step of a path: from an instruction to another than the next one, or, with a From of 0, to where control
 // enters.
 type Jump struct{ From, To uint64 }

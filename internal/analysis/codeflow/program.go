@@ -11,6 +11,9 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
+// This file prepares a program: a linear sweep over every function finds where instructions begin, what is called and
+// what leaves, and from these which functions never return. The sets of addresses are shared by all workers.
+
 // Function is a range of code with one start, such as an FDE's.
 type Function struct {
 	Lo, Hi   uint64
@@ -117,6 +120,7 @@ func New(img *Image, fns []Function, opt Options) *Program {
 	for _, s := range img.segs {
 		lo, hi = min(lo, s.lo), max(hi, s.hi)
 	}
+	// A header may put data far from code: then only lea of code counts.
 	if hi < lo || hi-lo > maxSpan {
 		lo, hi = img.lo, img.hi
 	}
@@ -142,6 +146,7 @@ func (p *Program) each(list []int, do func(f *flow, i int)) {
 	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
+	// A worker takes 16 functions at a time: the counter is shared.
 	const step = 16
 	for w := range min(p.opt.Workers, n/step+1) {
 		if w == len(p.flows) {
@@ -174,7 +179,7 @@ func (p *Program) each(list []int, do func(f *flow, i int)) {
 	wg.Wait()
 }
 
-// sweep decodes a function from first byte to last.
+// sweep decodes a function from first byte to last, also data in it, which it takes for code.
 func (f *flow) sweep(fn *Function) (sm summary) {
 	p := f.p
 	callees, outs := f.callees[:0], f.outs[:0]
@@ -200,6 +205,7 @@ func (f *flow) sweep(fn *Function) (sm summary) {
 		}
 		starts.set(pc)
 		off += int(in.Len)
+		// Padding behind a call does not change that the function ends with it.
 		if in.Op != x86.OpNOP || last != x86.OpCALL {
 			last = in.Op
 		}
@@ -231,6 +237,7 @@ func (f *flow) sweep(fn *Function) (sm summary) {
 			}
 		}
 	}
+	// An end after anything else runs on into what follows.
 	switch last {
 	case x86.OpCALL, x86.OpRET, x86.OpJMP, x86.OpUD2, x86.OpHLT, x86.OpINT3, x86.OpUD0, x86.OpUD1, x86.OpNOP:
 	default:
@@ -257,7 +264,8 @@ func (p *Program) find(pc uint64) int {
 }
 
 // findNoReturn computes a fixed point: a function never returns if it has no return and all its jumps out lead to
-// functions that never return.
+// functions that never return. Names start it (neverReturns); of functions of other files, ends of functions behind
+// calls of them tell.
 func (p *Program) findNoReturn() {
 	for a := range p.img.called.noReturn {
 		p.noReturn.set(a)
@@ -386,7 +394,8 @@ func (p *Program) keeps(pc uint64, reg x86.Reg) bool {
 	return false
 }
 
-// mostKept bounds the instructions that keeps looks at.
+// mostKept bounds the instructions that keeps looks at: the functions in question are helpers of hand-written code, of
+// a few dozen.
 const mostKept = 256
 
 // isPart reports whether the symbol at pc names a part of a function, to which jumps lead with a frame: GCC's and
@@ -416,7 +425,8 @@ func (p *Program) Targets() []uint64 {
 }
 
 // Inner reports whether only calls and jumps of this file lead to the function at pc, and some do: a private calling
-// convention is possible, since each caller is seen.
+// convention is possible, since each caller is seen. relText and lea count as references, since what takes an address
+// may hand it to anyone.
 func (p *Program) Inner(pc uint64) bool {
 	return (p.called.has(pc) || p.tailIn[pc] || p.ext[pc] != nil) && pc != p.img.entry &&
 		!p.img.exported[pc] && !p.img.relText[pc] && !p.lea.has(pc)
@@ -429,7 +439,8 @@ func (p *Program) Broken(pc uint64) uint16 { return p.breaks[pc].lost }
 // IsBoundary reports whether an instruction of a linear pass begins at pc.
 func (p *Program) IsBoundary(pc uint64) bool { return p.boundary.has(pc) }
 
-// addrSet is a set of addresses, in pages that are allocated on demand; set is safe for concurrent use.
+// addrSet is a set of addresses, a bit each, in pages that are allocated on demand; set is safe for concurrent use.
+// Ranges are up to maxSpan, of which most pages stay empty.
 type addrSet struct {
 	lo, hi uint64
 	pages  []atomic.Pointer[addrPage]

@@ -7,6 +7,9 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
+// This file runs the analysis over all functions and carries states between groups. A group is interpreted again when a
+// new state flows into it; the order of functions and the number of workers do not change the result.
+
 // Result is an interpreted function. It is valid only during Run's callback.
 type Result struct {
 	f *flow
@@ -100,7 +103,8 @@ func (r *Result) Within(pc uint64) (uint64, bool) {
 	return 0, false
 }
 
-// rounds bounds how often a function is interpreted again when new states flow into it from others.
+// rounds bounds how often a function is interpreted again when new states flow into it from others. Of a chain of moved
+// parts, each entered from the one before, those behind the eighth keep the states that they have.
 const rounds = 8
 
 // Run interprets every function and calls each with its Result, concurrently, on the worker that made it. each may be
@@ -174,8 +178,8 @@ func sortedKeys(m map[int]bool) []int {
 	return out
 }
 
-// split divides the groups into those that begin at an entry, and those into which others flow, which come
-// later.
+// split divides the groups into those that begin at an entry, and those into which others flow, which come later. Late
+// ones would be interpreted twice if they came first.
 func (p *Program) split() (first, late []int) {
 	isLate := make([]bool, len(p.fns))
 	for i := range p.fns {
@@ -211,7 +215,8 @@ type deliveryKey struct {
 	initial bool
 }
 
-// keep returns copies of the deliveries that may matter, those with one key joined.
+// keep returns copies of the deliveries that may matter, those with one key joined. They outlive the flow, whose memory
+// serves the next group.
 func (f *flow) keep() []delivery {
 	if len(f.out) == 0 {
 		return nil
@@ -286,7 +291,7 @@ func (f *flow) plausible(d *delivery) bool {
 	return true
 }
 
-// Bases of a state that came from another function: those of its rbp and its rsp.
+// Bases of a state that came from another function: those of its rbp and its rsp. They lie behind those of baseID.
 const (
 	foreignFrame = 252 + iota
 	foreignStack

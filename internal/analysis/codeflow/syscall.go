@@ -2,6 +2,9 @@ package codeflow
 
 import "github.com/ehasm/ehasm/internal/analysis/x86"
 
+// This file knows three system calls: exit and exit_group do not return, and clone returns a second time on another
+// stack. Their numbers are those of arch/x86/entry/syscalls/syscall_64.tbl.
+
 // System calls of Linux on x86-64.
 const (
 	sysClone     = 56

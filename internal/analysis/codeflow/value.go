@@ -6,7 +6,11 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
-// Kind is the kind of an abstract value.
+// This file has the abstract domain: values, the State of registers and stack words, and how two states meet. A State
+// lives by value in arrays, for there is one at each join of each function.
+
+// Kind is the kind of an abstract value. The order of a lattice: Entry and Base are facts, Unknown is the top, and a
+// meet of different facts is Unknown.
 type Kind uint8
 
 // Kinds of values.
@@ -32,7 +36,8 @@ func entryOf(reg uint8) Value { return Value{Kind: Entry, Reg: reg} }
 
 func baseAt(base uint8, off int32) Value { return Value{Kind: Base, Reg: base, Off: off} }
 
-// farOff bounds the distances that are followed: beyond it an address counts as unknown.
+// farOff bounds the distances that are followed, so that offsets of 32 bits do not overflow: beyond it an address
+// counts as unknown.
 const farOff = 1<<31 - 1<<12 // Go has functions with frames of 1 GB
 
 // plus returns the address n bytes above v; it is Unknown if v is no address.
@@ -56,6 +61,8 @@ func (x slot) overlaps(base uint8, off, size int32) bool {
 	return x.base == base && x.off < off+size && off < x.off+8
 }
 
+// maxSlots is how many stack words a State has room for: 6 callee-saved registers, the return address, and words that
+// hold addresses. See put for what happens when it is full.
 const maxSlots = 16
 
 // State is what is known of registers and stack before an instruction.
@@ -65,7 +72,8 @@ type State struct {
 	n     int8
 }
 
-// CalleeSaved is the mask of rbx, rbp and r12 to r15 (x86-64 psABI figure 3.4).
+// CalleeSaved is the mask of rbx, rbp and r12 to r15 (x86-64 psABI figure 3.4). rsp is callee-saved as well, but it has
+// its own place in a State.
 const CalleeSaved = 1<<x86.RBX | 1<<x86.RBP | 0xf000
 
 // Initial returns the state at a function's entry: the CFA is rsp+8, and the return address is at rsp.
@@ -264,7 +272,8 @@ func (s *State) meet(o *State) (changed bool) {
 }
 
 // Overwrites reports whether an instruction's write to memory may change a word that the state knows. It assumes, as
-// the interpretation does, that a write through a register that holds no address of the stack changes none.
+// the interpretation does, that a write through a register that holds no address of the stack changes none. It errs to
+// true: package check only skips comparisons where it is false.
 func (s *State) Overwrites(in *x86.Inst) bool {
 	if in.Mem.Base > x86.R15 || s.Regs[in.Mem.Base].Kind != Base {
 		return false
@@ -291,7 +300,8 @@ func (s *State) ChangesReturn(in *x86.Inst) bool {
 	return false
 }
 
-// dropBase forgets all values that refer to base b, except rsp.
+// dropBase forgets all values that refer to base b, except rsp. A base is named for the instruction that makes it; in a
+// loop the next round's base is another address with the same number, so what the last round knew must go.
 func (s *State) dropBase(b uint8) {
 	s.drop(func(x slot) bool { return x.base == b || x.v.Kind == Base && x.v.Reg == b })
 	for i := range s.Regs {
@@ -369,8 +379,8 @@ func (s *State) clobber(m uint16) {
 	}
 }
 
-// CFA returns the CFA as a register plus an offset in bytes: rsp if possible, else rbp, else any other
-// register. ok is false if no register gives it.
+// CFA returns the CFA as a register plus an offset in bytes: rsp if possible, else rbp, else any other register. ok is
+// false if no register gives it. Compilers' rows use the first two.
 func (s *State) CFA() (reg uint8, off int64, ok bool) {
 	try := func(h uint8) bool {
 		v := s.Regs[h]
