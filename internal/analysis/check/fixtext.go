@@ -255,8 +255,8 @@ func cfiRegister(s string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// apply executes a directive. The rules are those of gas's manual; restore takes the CIE's rule, which is that of
-// .cfi_startproc.
+// apply executes a directive. The rules are those of gas's manual; restore takes the CIE's rule, as
+// .cfi_startproc set it.
 func (s *cfiState) apply(d cfiDirective) error {
 	number := func(k int) (int64, error) {
 		n, err := strconv.ParseInt(d.args[k], 0, 32)

@@ -36,8 +36,8 @@ const manyFunctions = 5
 
 // variables makes findings of registers notes where they seem to be variables of the program: many functions change
 // them, or no row saves them, but r14 and r15 in many functions, which compilers take after r12 and r13. saving counts,
-// by register, the functions whose rows save it. A note, not nothing: a table that calls such a register unchanged is
-// still wrong for an unwinder that asks for it.
+// by register, the functions whose rows save it. They stay notes, since a table that calls the register unchanged
+// is still wrong for an unwinder that asks for it.
 func variables(fs []Finding, saving *[16]int) {
 	changed := map[string]map[uint64]bool{} // by register: functions
 	is := func(f *Finding) bool {
