@@ -17,6 +17,10 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
+// This file weighs costs: rows interpreted on demand at once, rows from code when an object has none and there is time,
+// and a hint when an eh_elf would be worth its making. RATIONALE's "Two ways to take a step in a recording" has the
+// figures.
+
 // Maker supplies rows on demand. Prepare is for unwind.Options.
 type Maker struct {
 	opt    Options
@@ -61,7 +65,8 @@ func (o *Options) Usual() bool { return o.Source == dwarfcfa.SourceAuto && !o.Ta
 // End says that unwinding is over: no more rows are made from code.
 func (d *Maker) End() { d.ended.Store(true) }
 
-// Prepare is unwind.Options.Prepare.
+// Prepare is unwind.Options.Prepare: it gives a Stepper for the file, never an image. file must stay readable until the
+// Stepper is released. The error is about the file's ELF headers or sections; an object without rows is none.
 func (d *Maker) Prepare(name string, file io.ReaderAt, size int64) ([]byte, unwind.Stepper, error) {
 	object, err := dwarfcfa.NewFile(name, file, size)
 	if err != nil {
@@ -127,7 +132,7 @@ const (
 	mostMade    = 64 << 20 // in all
 )
 
-// Bounds on the time for which rows are made from code in the background: so much at once, and a part of the
+// Bounds on the time for which rows are made from code in the background: two seconds at once, and 0.5 % of the
 // recording.
 const (
 	leastTime = 2 * time.Second
@@ -204,7 +209,7 @@ type rowStepper struct {
 	release  func() // nil: no rows were made from code
 }
 
-// Release gives back what made rows count for: see mostMade.
+// Release gives back what made rows count for: see mostMade. It does not wait for rows that are being made.
 func (s *rowStepper) Release() {
 	go func() { // they may be made right now
 		s.making.Lock()

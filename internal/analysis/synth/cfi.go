@@ -12,9 +12,10 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// WriteCFI writes the rows of a function as directives of the GNU assembler (its manual,
-// "CFI directives"), each group with the offset of the instruction before which it
-// belongs. .cfi_startproc implies the row at a function's first instruction.
+// WriteCFI writes the rows of a function as directives of the GNU assembler (its manual, "CFI directives"), each group
+// with the offset of the instruction before which it belongs. .cfi_startproc implies the row at a function's first
+// instruction. The text is for people to paste into their sources: gas reads it, but the places are comments. f must
+// have a range.
 func WriteCFI(w io.Writer, f *Function) error {
 	out := bufio.NewWriter(w)
 	name := f.Name
@@ -40,8 +41,9 @@ func WriteCFI(w io.Writer, f *Function) error {
 	return out.Flush()
 }
 
-// directives returns the directives from one row to another. The assembler may put rules
-// that a function begins with into the CIE, from where .cfi_restore would restore them.
+// directives returns the directives from one row to another. The assembler may put rules that a function begins with
+// into the CIE, from where .cfi_restore would restore them. So a register that is unchanged again needs .cfi_same_value
+// if the function began with another rule.
 func directives(was, is, first *Row) (lines []string) {
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	if is.Outermost {
@@ -83,8 +85,8 @@ func directives(was, is, first *Row) (lines []string) {
 	return lines
 }
 
-// escape returns the operands of .cfi_escape: an operation, its operands and a
-// block.
+// escape returns the operands of .cfi_escape: an operation, its operands and a block. gas has no directives for
+// expressions.
 func escape(op byte, operands, block []byte) string {
 	b := append([]byte{op}, operands...)
 	if block != nil {

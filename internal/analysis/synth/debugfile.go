@@ -11,14 +11,17 @@ import (
 	"github.com/ehasm/ehasm/internal/files/elffile"
 )
 
+// This file writes a debug file by hand: debug/elf only reads, and a file without contents needs none of elfout's
+// segments.
+
 // ErrNoBuildID is returned for an object without a build-id, whose debug file
 // nothing would find.
 var ErrNoBuildID = errors.New("no build-id: debuggers could not find its debug file")
 
-// DebugFile returns a separate debug file, for the object in r, whose .debug_frame section
-// has the contents frame. It has the headers of the object's sections without their
-// contents, as debuggers expect (gdb's manual, "Debugging Information in Separate Files"),
-// and the object's build-id.
+// DebugFile returns a separate debug file, for the object in r, whose .debug_frame section has the contents frame. It
+// has the headers of the object's sections without their contents, as debuggers expect (gdb's manual, "Debugging
+// Information in Separate Files"), and the object's build-id. gdb finds the file as
+// /usr/lib/debug/.build-id/xx/yy.debug. The error is ErrNoBuildID, or one of debug/elf.
 func DebugFile(r io.ReaderAt, frame []byte) (image []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil { // debug/elf does that on rare malformed files
@@ -29,6 +32,8 @@ func DebugFile(r io.ReaderAt, frame []byte) (image []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
+	// Sizes of Elf64_Ehdr, Elf64_Phdr and Elf64_Shdr. A note of more than 64 KB is no build-id; the bound is against
+	// hostile sizes.
 	const headerSize, progSize, sectionSize, maxNote = 64, 56, 64, 1 << 16
 	var names bytes.Buffer
 	names.WriteByte(0)
@@ -57,6 +62,7 @@ func DebugFile(r io.ReaderAt, frame []byte) (image []byte, err error) {
 			continue
 		}
 		h := elf.Section64{
+			// As objcopy --only-keep-debug leaves them: NOBITS, with the object's address and size.
 			Name: name(s.Name), Type: uint32(elf.SHT_NOBITS), Flags: uint64(s.Flags), Addr: s.Addr,
 			Off: uint64(len(body)), Size: s.Size, Addralign: s.Addralign, Entsize: s.Entsize,
 		}
@@ -65,6 +71,7 @@ func DebugFile(r io.ReaderAt, frame []byte) (image []byte, err error) {
 			if err != nil {
 				return nil, fmt.Errorf("section %s: %w", s.Name, err)
 			}
+			// Type NT_GNU_BUILD_ID (3) and the name GNU, as they lie in a note (LSB's ABI tag has type 1).
 			hasID = hasID || bytes.Contains(note, []byte{3, 0, 0, 0, 'G', 'N', 'U', 0})
 			h.Type, h.Off = uint32(elf.SHT_NOTE), lay(note, 4)
 		}

@@ -7,6 +7,9 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
+// This file encodes rows as .debug_frame. dwarfcfa reads the bytes back for eh_elfs and steps on demand, so rows from
+// code go through the same reader and the same proof as a file's own.
+
 // Constants of the encoding (DWARF 5 §6.4.1, §7.7.1, §7.24).
 const (
 	dataAlign  = -8
@@ -21,7 +24,8 @@ const (
 
 var le = binary.LittleEndian
 
-// Section encodes functions as .debug_frame: one CIE, an FDE per function.
+// Section encodes functions as .debug_frame: one CIE, an FDE per function. The functions must have ranges; addresses
+// are link-time ones of 8 bytes, and nothing is relocated.
 func Section(list []Function) []byte {
 	cie := []byte{
 		0xff, 0xff, 0xff, 0xff, // CIE id
@@ -44,7 +48,8 @@ func Section(list []Function) []byte {
 	return out
 }
 
-// appendEntry appends a CIE or FDE with its length.
+// appendEntry appends a CIE or FDE with its length. The length does not count its own four bytes, so a body of 4 modulo
+// 8 makes the next entry aligned.
 func appendEntry(b, body []byte) []byte {
 	for len(body)%frameAlign != 4 {
 		body = append(body, byte(dwarfcfa.CFANop))
@@ -52,7 +57,8 @@ func appendEntry(b, body []byte) []byte {
 	return append(le.AppendUint32(b, uint32(len(body))), body...)
 }
 
-// appendProgram encodes the rows of a function.
+// appendProgram encodes the rows of a function. A row that ends the stack has only an undefined return address (DWARF 5
+// §6.4.4).
 func appendProgram(b []byte, f *Function) []byte {
 	addr, row := f.Start(), Entry
 	for i := range f.Ranges {
@@ -106,13 +112,14 @@ func appendCFA(b []byte, was, is CFA) []byte {
 	return binary.AppendUvarint(append(b, byte(dwarfcfa.CFADefCFA), is.Reg), uint64(is.Offset))
 }
 
-// plain reports whether a register and an offset can express the CFA: a negative
-// offset is factored.
+// plain reports whether a register and an offset can express the CFA: a negative offset is factored. DW_CFA_def_cfa's
+// offset is unsigned; DW_CFA_def_cfa_sf has a signed one in units of the data alignment (DWARF 5 §6.4.2.2).
 func (c CFA) plain() bool {
 	return !c.Stored && (c.Offset >= 0 || c.Offset%dataAlign == 0)
 }
 
-// expression returns the CFA as a DWARF expression (DWARF 5 §2.5).
+// expression returns the CFA as a DWARF expression (DWARF 5 §2.5). DW_OP_plus_uconst adds no negative number, so one
+// takes a constant and an addition.
 func (c CFA) expression() []byte {
 	e := []byte{opBreg0 + c.Reg}
 	if !c.Stored {

@@ -13,6 +13,9 @@ import (
 	"github.com/ehasm/ehasm/internal/files/gotable"
 )
 
+// This file makes rows from .gopclntab, which every Go program carries, also a stripped one: it says how deep the stack
+// is at each instruction (runtime.pcvalue with the pcsp table). RATIONALE's "Both sections" has the times.
+
 // goProgram is what the table of a Go program says of its functions.
 type goProgram struct {
 	rows    []Function
@@ -66,7 +69,9 @@ func goRows(img *codeflow.Image, t *gotable.Table, described []codeflow.Function
 	return p
 }
 
-// goFunction makes the rows of a function, whose code begins with these bytes; nil: it is left to the analysis.
+// goFunction makes the rows of a function, whose code begins with these bytes; nil: it is left to the analysis. The
+// reasons are a table that cannot be read, a function that changes to another stack, and code that moves rsp in another
+// way than the table says, as assembly does that was written without a frame size.
 func goFunction(t *gotable.Table, f *gotable.Function, code []byte) (list []Function) {
 	depths, ok := t.Depths(nil, f)
 	if !ok || f.MovesStack {
@@ -108,7 +113,8 @@ func OpenGoRows(o *dwarfcfa.File) *GoRows {
 	return g
 }
 
-// EstimatedRows estimates how many rows the whole program has.
+// EstimatedRows estimates how many rows the whole program has. Compiled functions have a row each before and after the
+// prologue, and a pair for each epilogue.
 func (g *GoRows) EstimatedRows() int {
 	const perFunction = 8
 	return perFunction * g.table.Len()
@@ -144,7 +150,7 @@ func (g *GoRows) At(pc dwarfcfa.Addr) (dwarfcfa.Range, *dwarfcfa.Section) {
 	return of, dwarfcfa.NewSection(g.object.Name(), dwarfcfa.SourceDebugFrame, 0, Section(rows), dwarfcfa.Bases{})
 }
 
-// code returns the first bytes of a function.
+// code returns the first bytes of a function. It is nil outside of the executable segments.
 func (g *GoRows) code(addr uint64) []byte {
 	const prologue = 128 // bytes up to the first change of the depth
 	for _, p := range g.loads {
@@ -161,7 +167,9 @@ func (g *GoRows) code(addr uint64) []byte {
 // does.
 const outermost = "runtime.goexit"
 
-// goRow returns the row at a depth. pushes says that the function's first push is rbp's.
+// goRow returns the row at a depth. pushes says that the function's first push is rbp's. depth is in bytes, without the
+// return address: the CFA is rsp+depth+8. Go's compiler saves rbp right below the return address, where frame pointers
+// are followed; other pushes first mean assembly, of which nothing is known.
 func goRow(f *gotable.Function, depth int32, pushes bool) Row {
 	if f.Name == outermost {
 		return Row{Outermost: true, CFA: Entry.CFA}
@@ -179,7 +187,8 @@ func goRow(f *gotable.Function, depth int32, pushes bool) Row {
 }
 
 // entersAs compares the instructions up to the first one that changes the depth with the table: it must move rsp by as
-// much. pushes reports whether it is push %rbp.
+// much. pushes reports whether it is push %rbp. It is a check of the table by the code: hand-written functions may
+// declare a wrong frame size, and rows made of that would lead walks astray.
 func entersAs(code []byte, depths []gotable.Depth) (pushes, ok bool) {
 	if depths[0].Bytes != 0 || len(code) == 0 {
 		return false, false

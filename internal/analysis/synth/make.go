@@ -11,6 +11,9 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
+// This file makes rows from the states that codeflow finds. A row is made only of a state that follows from the
+// function's entry; a state that was assumed or guessed gives none, since a wrong row is worse than a gap.
+
 // Options says for which code rows are made.
 type Options struct {
 	Mode Mode
@@ -42,8 +45,9 @@ type Declined struct {
 	Foreign int // the code keeps to no convention of the psABI: codeflow.Image.Foreign
 }
 
-// Make makes rows. described are the functions that have FDEs, sorted and disjoint: they
-// give the bounds of functions; their rows are not used.
+// Make makes rows. described are the functions that have FDEs, sorted and disjoint: they give the bounds of functions;
+// their rows are not used. opt.Mode is Missing, Wrong or All; Wrong makes rows for all code here, and keepWrong drops
+// most. The result does not depend on the number of workers.
 func Make(img *codeflow.Image, described []codeflow.Function, opt Options) *Result {
 	return makeWith(img, described, &goProgram{}, opt)
 }
@@ -154,7 +158,8 @@ func (r *Result) count() {
 	}
 }
 
-// rowsOf makes the rows of one function.
+// rowsOf makes the rows of one function. An rsp above the return address, or none there, gives no row: what unwinding
+// would read is no return address.
 func rowsOf(r *codeflow.Result) (list []Function, d Declined) {
 	r.Each(func(pc uint64, in *x86.Inst, s *codeflow.State, basis codeflow.Basis) {
 		row, ok := rowAt(s)

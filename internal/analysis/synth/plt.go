@@ -7,9 +7,10 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
-// pltRows makes the rows of a procedure linkage table (x86-64 psABI §5.2). Entries are entered by
-// calls, or through the word in the GOT that an entry jumps through, and go on to the first one,
-// the header, which finds on the stack what they pushed. Each jump ends an entry.
+// pltRows makes the rows of a procedure linkage table (x86-64 psABI §5.2). Entries are entered by calls, or through the
+// word in the GOT that an entry jumps through, and go on to the first one, the header, which finds on the stack what
+// they pushed. Each jump ends an entry. ld makes FDEs for its PLTs, lld none. The rows end at the first instruction
+// that PLTs do not have.
 func pltRows(img *codeflow.Image, g span) []Function {
 	code := img.Code(g.lo)
 	code = code[:min(uint64(len(code)), g.hi-g.lo)]

@@ -39,8 +39,8 @@ type Rule struct {
 	Offset int32 // AtCFA, AtReg
 }
 
-// Row describes the frame from an instruction on. The return address is at CFA - 8.
-// It is comparable.
+// Row describes the frame from an instruction on. The return address is at CFA - 8. It is comparable. Rows are the
+// psABI's: no rule names a register that calls may change.
 type Row struct {
 	Outermost bool // nothing called the function: there is no return address; other fields are ignored
 	CFA       CFA

@@ -9,6 +9,10 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
+// This file finds where functions begin in code without FDEs: by symbols, relocations, calls and addresses that are
+// taken. A start too many cuts a function, whose second part then begins in a wrong state; one too few merges two, and
+// only the first gets rows. So each source counts as much as it proves.
+
 // span is a stretch of code, [lo, hi).
 type span struct{ lo, hi uint64 }
 
@@ -254,8 +258,9 @@ func (s *startSet) cuts(g span) (cuts []uint64) {
 	return cuts
 }
 
-// dropLabels drops, of the cuts that only a lea supports, those over which a jump leads to a
-// place that is not a start: they are labels, to which a function jumps through a register.
+// dropLabels drops, of the cuts that only a lea supports, those over which a jump leads to a place that is not a start:
+// they are labels, to which a function jumps through a register. A jump over a certain start is a tail call or belongs
+// to other code, and says nothing.
 func (s *startSet) dropLabels(cuts []uint64, jumps []jump) []uint64 {
 	label := make([]bool, len(cuts))
 	for _, j := range jumps {

@@ -10,6 +10,9 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/codeflow"
 )
 
+// This file joins made rows with an object's own: which modes there are, which rows replace the file's, and how the
+// result goes on to eh_elfs and tables.
+
 // Mode says for which code rows are made.
 type Mode uint8
 
@@ -25,7 +28,7 @@ var modeNames = []string{"off", "missing", "wrong", "all"}
 
 func (m Mode) String() string { return modeNames[m] }
 
-// ParseMode is the inverse of Mode.String.
+// ParseMode is the inverse of Mode.String. The error lists the modes.
 func ParseMode(name string) (Mode, error) {
 	i := slices.Index(modeNames, name)
 	if i < 0 {
@@ -34,8 +37,9 @@ func ParseMode(name string) (Mode, error) {
 	return Mode(i), nil
 }
 
-// Of makes the rows of an object, which need not have unwind tables. With Off it
-// makes none.
+// Of makes the rows of an object, which need not have unwind tables. With Off it makes none. opt.Wrong must be set for
+// Mode Wrong. An error means that the file's sections or segments can't be read; code of which nothing is known only
+// lowers Answered.
 func Of(o *dwarfcfa.File, opt Options) (*Result, error) {
 	if opt.Mode == Off {
 		return &Result{}, nil

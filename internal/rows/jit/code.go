@@ -16,6 +16,10 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
+// This file holds the pages of code of a process and the rows found for them. Code made at run time has no file, and
+// another function may take its place at any time, so an answer rests on bytes that were read at most a second ago,
+// unless the process has ended.
+
 // Code knows the code that one process has made. It implements unwind.Generated. The zero value knows
 // nothing; its methods are safe for concurrent use.
 type Code struct {
@@ -41,18 +45,19 @@ type page struct {
 
 const (
 	pageSize = 4096
-	maxPages = 256 // of a process; then all are forgotten
+	maxPages = 256 // of a process, 1 MB; then all are forgotten
 	maxRows  = 128 // of a page; likewise
 	// recheck is how long code is taken to be as it was. Run-time compilers seldom put other code at the place of old.
+	// A look costs process_vm_readv and a comparison of 4 KB.
 	recheck = time.Second
-	// recheckFailed is the same for code that says nothing.
+	// recheckFailed is the same for code that says nothing: it may have been written since.
 	recheckFailed = 10 * time.Millisecond
 )
 
-// mostDumps bounds the jitdump files of a process.
+// mostDumps bounds the jitdump files of a process: its own, and those of the processes that it was forked from.
 const mostDumps = 4
 
-// AddDump says that the process has mapped a jitdump file.
+// AddDump says that the process has mapped a jitdump file. The newest counts first.
 func (c *Code) AddDump(w symbols.Written) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,7 +70,8 @@ func (c *Code) AddDump(w symbols.Written) {
 	}
 }
 
-// Fork returns what is known of a new process that has the same code.
+// Fork returns what is known of a new process that has the same code. read reads the new process's memory. The child
+// opens the dump files itself, since it may outlive its parent.
 func (c *Code) Fork(read func(addr uint64, b []byte) int) *Code {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,7 +82,8 @@ func (c *Code) Fork(read func(addr uint64, b []byte) int) *Code {
 	return child
 }
 
-// Changed says that the process has mapped something at [start, end).
+// Changed says that the process has mapped something at [start, end). Pages that overlap it are forgotten, with their
+// rows.
 func (c *Code) Changed(start, end uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +94,7 @@ func (c *Code) Changed(start, end uint64) {
 	}
 }
 
-// Close forgets all.
+// Close forgets all. c may be nil. A later question finds nothing.
 func (c *Code) Close() {
 	if c == nil {
 		return
@@ -100,7 +107,8 @@ func (c *Code) Close() {
 	}
 }
 
-// Step is unwind.Generated's.
+// Step is unwind.Generated's. Rows that a compiler wrote into its jitdump file come first: they are exact. guessed says
+// that the row is from code, and that not all ways through it agree.
 func (c *Code) Step(regs *abi.Regs, mem *ehelf.Memory) (status abi.Status, guessed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,6 +119,7 @@ func (c *Code) Step(regs *abi.Regs, mem *ehelf.Memory) (status abi.Status, guess
 	}
 	pc := regs.Reg[abi.RIP]
 	r := c.rowAt(pc)
+	// The page may hold older code than the program runs now.
 	if r == nil && c.renew(pc) {
 		r = c.rowAt(pc)
 	}
@@ -165,7 +174,7 @@ func (c *Code) throws(pc uint64) bool {
 }
 
 // renew reads the page of an address again unless that was done just now, since new code may have been written there.
-// It reports whether the page has changed.
+// It reports whether the page has changed. It is true at most once in recheckFailed for a page.
 func (c *Code) renew(addr uint64) bool {
 	p := c.pages[addr&^(pageSize-1)]
 	if p == nil || time.Since(p.checked) < recheckFailed {
@@ -199,7 +208,8 @@ func (c *Code) rowAt(pc uint64) *row {
 	return r
 }
 
-// page returns the page of code that holds an address, or nil.
+// page returns the page of code that holds an address, or nil. If memory can't be read it is the page as it was last,
+// since a process that has ended still has samples.
 func (c *Code) page(addr uint64) *page {
 	base := addr &^ (pageSize - 1)
 	p, now := c.pages[base], time.Now()
@@ -217,6 +227,7 @@ func (c *Code) page(addr uint64) *page {
 		p.checked = now
 		return p
 	}
+	// All at once: what is used is soon back, and ages would have to be kept.
 	if c.pages == nil || len(c.pages) == maxPages {
 		c.pages = make(map[uint64]*page)
 	}
@@ -225,7 +236,8 @@ func (c *Code) page(addr uint64) *page {
 	return p
 }
 
-// fetch reads code of the process, or of its jitdump files if that has ended, with traps between their pieces.
+// fetch reads code of the process, or of its jitdump files if that has ended, with traps between their pieces. Traps
+// stop a follower where nothing is known.
 func (c *Code) fetch(addr uint64, b []byte) int {
 	if c.Read != nil {
 		if n := c.Read(addr, b); n > 0 {
@@ -267,7 +279,9 @@ var dwarfOf = [...]int{x86.RAX: abi.RAX, x86.RCX: abi.RCX, x86.RDX: abi.RDX, x86
 	x86.R12: abi.R12,
 	x86.R13: abi.R13, x86.R14: abi.R14, x86.R15: abi.R15}
 
-// step replaces the registers by the caller's.
+// step replaces the registers by the caller's. The status is StatusBadRegister if the row needs a register that is not
+// valid, StatusUnreadable if a word can't be read; both leave regs alone. A frame of more than mostFrame, or one that
+// goes down, is StatusNoInfo: the row is wrong.
 func (r *row) step(regs *abi.Regs, mem *ehelf.Memory) abi.Status {
 	next := abi.Regs{}
 	get := func(v value) (word uint64, status abi.Status) {
@@ -306,5 +320,5 @@ func (r *row) step(regs *abi.Regs, mem *ehelf.Memory) abi.Status {
 	return abi.StatusOK
 }
 
-// mostFrame bounds a frame, in bytes.
+// mostFrame bounds a frame, in bytes: as much as the whole default stack of a Java thread.
 const mostFrame = 1 << 20

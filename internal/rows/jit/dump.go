@@ -9,6 +9,9 @@ import (
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 )
 
+// This file takes steps by the unwind information in jitdump files (tools/perf/Documentation/jitdump-specification.txt,
+// JIT_CODE_UNWINDING_INFO). V8 writes .eh_frame sections there with --perf-prof-unwinding-info.
+
 // dump is the jitdump file of a process.
 type dump struct {
 	from   symbols.Written
@@ -57,8 +60,9 @@ func (d *dump) find(addr uint64) *symbols.JITCode {
 	return symbols.FindJITCode(d.codes, addr)
 }
 
-// update reads what the process has written to its file since.
+// update reads what the process has written to its file since. A file that is not valid is not read again.
 func (d *dump) update() {
+	// A large file that grows is read again and again: reading gets a tenth of the time at most.
 	const parts = 10 // of the time
 	begin := time.Now()
 	if d.bad || begin.Before(d.after) || len(d.codes) >= maxCodes {
@@ -84,7 +88,8 @@ func (d *dump) update() {
 	d.after = time.Now().Add((parts - 1) * time.Since(begin))
 }
 
-// table returns the rows of a piece of code.
+// table returns the rows of a piece of code. The section's addresses are relative to itself, so it is read at an
+// address of its reader's choice.
 func (d *dump) table(c *symbols.JITCode) codeTable {
 	if t, ok := d.tables[c.Start]; ok && t.end == c.End {
 		return t

@@ -7,6 +7,9 @@ import (
 	"github.com/ehasm/ehasm/ehelf"
 )
 
+// This file does for files what Code does for memory. Files do not change, so no page is read twice; but their code has
+// calls that never return, so only ways without calls count.
+
 // File knows the frames of code in a file, if the code can return without a call before. Most functions written in
 // assembly can. It is safe for concurrent use.
 type File struct {
@@ -27,7 +30,8 @@ const (
 	maxFilePages = 16
 )
 
-// Step does what ehelf.EhElf.Step does, with abi.StatusNoInfo if nothing is known. bias is the file's load bias.
+// Step does what ehelf.EhElf.Step does, with abi.StatusNoInfo if nothing is known. bias is the file's load bias. regs
+// is changed only if the status is StatusOK.
 func (f *File) Step(regs *abi.Regs, mem *ehelf.Memory, bias uint64) abi.Status {
 	const needed = 1<<abi.RIP | 1<<abi.RSP
 	if regs.Valid&needed != needed {

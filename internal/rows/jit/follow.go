@@ -6,6 +6,9 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
+// This file follows code forward from a pc to a return, with what it does to rsp, rbp and the saved registers. Unlike
+// codeflow it has no function's beginning to start from, and must answer within a millisecond.
+
 // row says where a caller's registers are, in terms of the registers at an address.
 type row struct {
 	pc, sp      value
@@ -33,13 +36,14 @@ const (
 // calleeSaved are the registers that functions restore: x86-64 psABI figure 3.4.
 var calleeSaved = [...]x86.Reg{x86.RBX, x86.RBP, x86.R12, x86.R13, x86.R14, x86.R15}
 
-// Bounds on following code from one address.
+// Bounds on following code from one address. A return found soon is rather the function's own than one behind a call
+// that does not return; two that agree are nearly always right.
 const (
-	mostSteps  = 4000 // instructions
+	mostSteps  = 4000 // instructions, 0.8 ms
 	enough     = 500  // if this number has led to a return, others are not looked for
 	enoughOf2  = 100  // the same for two returns that agree
-	mostStores = 64
-	mostWays   = 64
+	mostStores = 64   // of a way
+	mostWays   = 64   // that wait to be followed
 )
 
 // way is a way through code that is to be followed.
@@ -120,7 +124,7 @@ func (f *follower) next() {
 	f.walk(&w)
 }
 
-// walk follows one way to its end.
+// walk follows one way to its end. Each instruction is followed once, by the first way that comes to it.
 func (f *follower) walk(w *way) {
 	var buf [15]byte
 	var in x86.Inst
@@ -141,6 +145,7 @@ func (f *follower) walk(w *way) {
 			sp := w.regs[x86.RSP]
 			f.end(w, w.load(sp), sp.plus(int64(in.Stack)))
 			return
+		// The branch waits, the way goes on: straight code is rather the usual case.
 		case x86.OpJCC:
 			if len(f.ways) == mostWays {
 				f.lost = true
@@ -196,7 +201,8 @@ func (f *follower) jump(w *way, in *x86.Inst) {
 	}
 }
 
-// end notes a return to pc that leaves sp.
+// end notes a return to pc that leaves sp. A second return from another register's frame, such as rbp's, can't be
+// compared, and says nothing.
 func (f *follower) end(w *way, pc, sp value) {
 	if !onStack(pc, sp) {
 		f.lost = true
@@ -241,7 +247,7 @@ func (v value) plus(n int64) value {
 	return v
 }
 
-// load returns the word at an address.
+// load returns the word at an address. Words that were not written hold what they held at the start: a slot.
 func (w *way) load(addr value) value {
 	if addr.kind != entry {
 		return value{}
@@ -271,7 +277,8 @@ func (w *way) address(in *x86.Inst) value {
 	return w.regs[m.Base].plus(m.Disp)
 }
 
-// exec does what an instruction does, as far as it is known.
+// exec does what an instruction does, as far as it is known. A store to an unknown address is taken to change no word
+// of the frame.
 func (w *way) exec(in *x86.Inst) {
 	const word = 8
 	sp := &w.regs[x86.RSP]

@@ -8,6 +8,9 @@ import (
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 )
 
+// This file bounds the recorder's work: programs that make much code would otherwise take as much processor time of the
+// recorder as they use.
+
 // Limits bounds what the code of all processes takes together. It is safe for concurrent use; nil does not bound.
 type Limits struct {
 	files *symbols.OpenFiles
@@ -17,7 +20,8 @@ type Limits struct {
 	counted time.Time  // when left was right
 }
 
-// Bounds on following code: an instruction takes some 0.2 us. javac of 6,000 methods takes 0.8 million a second.
+// Bounds on following code: an instruction takes some 0.2 us, so 0.8 seconds of the recorder's time at once and 0.2 of
+// each second later. javac of 6,000 methods takes 0.8 million a second.
 const (
 	mostFollowed      = 4 << 20 // instructions at once
 	followedPerSecond = 1 << 20
@@ -41,7 +45,7 @@ func (l *Limits) open() *symbols.OpenFiles {
 	return l.files
 }
 
-// mayFollow reports whether code may be followed now.
+// mayFollow reports whether code may be followed now. It asks the clock only when the allowance is used up.
 func (l *Limits) mayFollow() bool {
 	if l == nil {
 		return true

@@ -9,8 +9,12 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
-// Some code never returns: LuaJIT's traces run in the frame of the interpreter, below which they may reserve
-// space in units of 16 bytes. The interpreter's function saves many registers.
+// This file is the last resort for code that never returns: it searches the stack for a return address whose callee
+// made the frame.
+
+// Some code never returns: LuaJIT's traces run in the frame of the interpreter, below which they may reserve space in
+// units of 16 bytes. The interpreter's function saves many registers; a function that saves fewer than four could be
+// anyone's.
 const (
 	scanned    = 1 << 10 // bytes of the stack that are looked at
 	unit       = 16
