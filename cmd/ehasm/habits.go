@@ -90,10 +90,14 @@ func (v verb) unknown(err error, fs *pflag.FlagSet) error {
 	if near := nearestFlag(fs, name); len(name) > 1 && near != "" {
 		return fmt.Errorf("%w; did you mean --%s?", err, near)
 	}
+	// ehasm's own flag, which other programs have on each verb.
+	if name == "V" || output.Nearest([]string{"version"}, name) != "" {
+		return fmt.Errorf("%w; did you mean 'ehasm --version'?", err)
+	}
 	return err
 }
 
-// nearestFlag returns the only flag that begins with name or is close to it, as nearestVerb does for verbs.
+// nearestFlag returns the only flag that begins with name or is closest to it, as meant does for verbs.
 func nearestFlag(fs *pflag.FlagSet, name string) string {
 	var names []string
 	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })

@@ -207,7 +207,8 @@ func TestHelpWidth(t *testing.T) {
 func TestNearest(t *testing.T) {
 	for name, want := range map[string]string{"biuld": "build", "recrod": "record", "scr": "script", "prov": "prove",
 		"chekc":   "check",
-		"versoin": "version", "p": "", "frobnicate": "", "": "", "dumpp": "dump", "halp": ""} {
+		"versoin": "version", "p": "", "frobnicate": "", "": "", "dumpp": "dump",
+		"halp": "help", "heap-": "heap", "dupm": "dump", "hea": "heap", "hexp": ""} {
 		if want != "" {
 			want = fmt.Sprintf("; did you mean %q?", want)
 		}

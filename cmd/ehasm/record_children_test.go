@@ -75,7 +75,7 @@ func TestRecordNothing(t *testing.T) {
 		r := outputOf(verbCommand(t, dir, args[0], append(args[1:], "-p", pid, "--duration", "100ms")...))
 		assert.Equal(t, exitFailed, r.code, "%q", args)
 		assert.Contains(t, r.stderr, "no samples: process "+pid+" and children used no processor time", "%q", args)
-		assert.Contains(t, r.stderr, "--off-cpu", "%q", args)
+		assert.Contains(t, r.stderr, "'ehasm record --off-cpu'", "%q", args)
 	}
 	r := recordIn(t, dir, "-F", "1", "-o", "p.folded", "sh", "-c", "exit 3")
 	assert.Equal(t, 3, r.code)

@@ -294,6 +294,9 @@ func TestRecordUnprivileged(t *testing.T) {
 	assert.Contains(t, string(b), "sh;")
 	assert.NotContains(t, string(b), "do_syscall_64")
 	assertRawAsFolded(t, dir, as)
+	r = as("-F", "1", "-o", "q.folded", "true")
+	assert.Contains(t, r.stderr, "no samples: true used less processor time outside of the kernel than passes between "+
+		"two samples at -F 1: raise -F\n")
 	r = as("--off-cpu", "-o", "q.folded", "sleep", "0.01")
 	assert.Equal(t, 1, r.code)
 	assert.Contains(t, r.stderr, "off-cpu: occurs in the kernel, which this user may not sample")

@@ -2,25 +2,30 @@ package output
 
 import "strings"
 
-// Nearest returns the only one of names that begins with name, or is at most two added, removed or changed letters from
-// it; "" if there is none, or more than one. A prefix wins over a small distance.
+// Nearest returns the only one of names that begins with name, or else the nearest that is at most two added, removed
+// or changed letters from it; "" if there is none, or several are as near.
 func Nearest(names []string, name string) string {
-	var prefixed, close []string
+	var prefixed []string
+	const most = 2
+	near, least := "", most+1 // near "": none, or several that are as near
 	for _, known := range names {
 		if strings.HasPrefix(known, name) {
 			prefixed = append(prefixed, known)
 		}
-		// A name of one or two letters is within two changes of too many words.
-		if len(name) > 2 && distance(name, known) <= 2 {
-			close = append(close, known)
+		switch d := distance(name, known); {
+		case d < least:
+			near, least = known, d
+		case d == least:
+			near = ""
 		}
 	}
-	for _, found := range [][]string{prefixed, close} {
-		if len(found) == 1 {
-			return found[0]
-		}
+	switch {
+	case len(prefixed) == 1:
+		return prefixed[0]
+	case len(name) <= most: // within two changes of too many words
+		return ""
 	}
-	return ""
+	return near
 }
 
 // distance returns the Levenshtein distance of two strings.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ehasm/ehasm/internal/files/output"
 	"github.com/ehasm/ehasm/internal/profile/perfevent"
@@ -220,15 +221,18 @@ func (e *Event) counted() bool {
 	return e.typ == unix.PERF_TYPE_HARDWARE || e.typ == unix.PERF_TYPE_HW_CACHE || e.typ == unix.PERF_TYPE_RAW
 }
 
-func (e *Event) stackfmt() *stackfmt.Event {
-	weight := ""
+// stackfmt describes the event for formats. A clock that is sampled frequency times a second has the period that the
+// kernel makes of the frequency; that of a counter varies.
+func (e *Event) stackfmt(frequency uint64) *stackfmt.Event {
+	weight, every := "", e.every
 	switch {
 	case e.blocked:
-		weight = "microseconds"
+		weight, every = "microseconds", 0 // each sample counts how long its thread waited
 	case e.objects != "":
 		weight = e.unit
+	case e.kind == "cpu" && every == 0:
+		every = uint64(time.Second) / frequency
 	}
 	return &stackfmt.Event{Name: e.Name, TID: true, CPU: true, Time: true, Period: true, Callchain: true, Kind: e.kind,
-		Unit: e.unit, Samples: e.objects,
-		Weight: weight}
+		Unit: e.unit, Samples: e.objects, Weight: weight, Every: every}
 }

@@ -48,6 +48,19 @@ func TestEventsAsPerf(t *testing.T) {
 	}
 }
 
+// TestEventPeriods: formats get the period of samples, where all have the same.
+func TestEventPeriods(t *testing.T) {
+	for name, want := range map[string]uint64{"cpu-clock": 10_000_000, "task-clock": 10_000_000, "cycles": 0,
+		"page-faults": 1, "off-cpu": 0, "r1c2": 0} {
+		e, err := EventByName(name)
+		require.NoError(t, err)
+		assert.Equal(t, want, e.stackfmt(100).Every, name)
+		if e.SetPeriod(4096); name != "off-cpu" {
+			assert.Equal(t, uint64(4096), e.stackfmt(100).Every, name)
+		}
+	}
+}
+
 // fakeKernel returns folders as sysfs and tracefs have them.
 func fakeKernel(t *testing.T) *perfevent.Sources {
 	dir := t.TempDir()

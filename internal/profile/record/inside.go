@@ -234,9 +234,7 @@ const (
 )
 
 func (in *Inside) newProfile(e *Event) *Profile {
-	event := e.stackfmt()
-	event.Every = e.every
-	return &Profile{Table: newTable(), Event: event, Start: in.began, Duration: time.Since(in.began),
+	return &Profile{Table: newTable(), Event: e.stackfmt(0), Start: in.began, Duration: time.Since(in.began),
 		Objects: in.opt.Objects}
 }
 

@@ -21,8 +21,9 @@ func (r *run) tellNothing(lost uint64) {
 
 func (r *run) whyNothing(lost uint64) string {
 	opt, who, kernel := r.opt, r.target(), ""
+	waits := ", or see where it waits with 'ehasm record --off-cpu'" // agent and top have no --off-cpu
 	if r.session.UserOnly() {
-		kernel = " outside of the kernel"
+		kernel, waits = " outside of the kernel", "" // off-cpu occurs in the kernel: refused to this user
 	}
 	switch {
 	case lost > 0:
@@ -36,9 +37,11 @@ func (r *run) whyNothing(lost uint64) string {
 	case opt.Sampling.occurs():
 		return fmt.Sprintf("%s: no %s%s", who, &opt.Sampling.Events, kernel)
 	case len(r.command) > 0:
-		return fmt.Sprintf("%s used less processor time%s than passes between two samples at -F %d: raise -F, or see where it waits with --off-cpu", who, kernel, opt.Sampling.Frequency)
+		return fmt.Sprintf("%s used less processor time%s than passes between two samples at -F %d: raise -F%s",
+			who, kernel, opt.Sampling.Frequency, waits)
 	}
-	return fmt.Sprintf("%s used no processor time%s, or too little for -F %d: record for longer, see what waits with --off-cpu, or record everything with -a", who, kernel, opt.Sampling.Frequency)
+	return fmt.Sprintf("%s used no processor time%s, or too little for -F %d: record for longer%s",
+		who, kernel, opt.Sampling.Frequency, waits)
 }
 
 // target returns what is recorded, in a few words.
