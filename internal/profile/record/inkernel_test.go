@@ -420,3 +420,25 @@ int main(void) { int n = 0; for (int i = 0; i < 200; i++) n += nap(); return n !
 	}
 	assert.GreaterOrEqual(t, slept, 1_900_000, "microseconds")
 }
+
+// TestInKernelBeside: a program whose runs that were left out cannot be read any more adds nothing to the counts.
+func TestInKernelBeside(t *testing.T) {
+	opt := kernelOptions(t)
+	if opt == nil {
+		return
+	}
+	s, err := Open(*opt)
+	require.NoError(t, err)
+	defer s.Close()
+	k := s.stacks.(*inKernel)
+	k.beside()
+	const before = 5
+	k.lost += before // as of earlier readings
+	for _, p := range k.bySource {
+		require.NoError(t, p.Close())
+	}
+	lost, bytes := k.beside()
+	assert.Zero(t, lost)
+	assert.Zero(t, bytes)
+	assert.GreaterOrEqual(t, k.lost, uint64(before), "the next reading counts on")
+}
