@@ -212,6 +212,20 @@ func TestMemfd(t *testing.T) {
 	assert.Contains(t, got, "\t            3030 [unknown] (/memfd:code (deleted))\n")
 }
 
+// TestUprobes: the kernel's copies of probed instructions are of the mapping that it names, as perf has it, and no code
+// that a program has made.
+func TestUprobes(t *testing.T) {
+	r := newRecording(t)
+	r.start()
+	r.Mmap2(r.id(10, 10), 0x7fffffffe000, 0x1000, 0, "[uprobes]")
+	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "perf-10.map"), []byte("60000 20 jitted\n"), 0o600))
+	r.sample(10, 0x7fffffffe083, nil, 0)
+	got, _ := r.run(t, r.options("perf"))
+	assert.Contains(t, got, "\t    7fffffffe083 [unknown] ([uprobes])\n")
+	got, _ = r.run(t, r.options("folded"))
+	assert.Contains(t, got, "prog;[truncated];[uprobes] 1\n")
+}
+
 // TestSeveralFiles: where several files had one name, none of them is taken for another.
 func TestSeveralFiles(t *testing.T) {
 	r := newRecording(t)

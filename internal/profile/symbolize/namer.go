@@ -125,6 +125,10 @@ func (n *Namer) user(m *unwind.Mapping, key frameKey, pc uint64) (f *frame.Frame
 	}
 	// Code that lies in no file has a PID in its key.
 	if key.pid != 0 {
+		if f.Object.Name == "[uprobes]" { // copies of probed instructions, which the kernel steps: no map names them
+			f.DSO = f.Object.Name
+			return f, false
+		}
 		if strings.HasPrefix(f.Object.Name, memfdPrefix) { // for perf, a file like others
 			f.IP = m.FileOffset(pc)
 		}
