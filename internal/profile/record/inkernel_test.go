@@ -434,7 +434,7 @@ func TestInKernelBeside(t *testing.T) {
 	k.beside()
 	const before = 5
 	k.lost += before // as of earlier readings
-	for _, p := range k.bySource {
+	for _, p := range k.programs.bySource {
 		require.NoError(t, p.Close())
 	}
 	lost, bytes := k.beside()

@@ -375,10 +375,10 @@ func (s *Session) Take() *Profile {
 		weigh = 1000 // a microsecond
 	}
 	p := &Profile{Weigh: weigh, Table: s.part.table, Samples: s.part.samples, Mains: s.part.mains, Counts: s.part.counts,
-		Comms: s.part.comms.names, Made: s.part.made, Labels: s.labeler.take(), Event: s.opt.Event.stackfmt(s.opt.Frequency),
-		Start: s.part.began, Duration: ended.Sub(s.part.began), Objects: s.opt.Objects}
+		Comms: s.part.comms.names, Made: s.part.made, Labels: s.labeler.take(),
+		Event: s.opt.Event.stackfmt(s.opt.Settings.Frequency), Start: s.part.began, Duration: ended.Sub(s.part.began), Objects: s.opt.Objects}
 	for _, e := range s.opt.More {
-		p.More = append(p.More, e.stackfmt(s.opt.Frequency))
+		p.More = append(p.More, e.stackfmt(s.opt.Settings.Frequency))
 	}
 	p.Counts.LostSide = s.open.side.newlyLost()
 	lost := s.open.newlyLost()
