@@ -222,7 +222,7 @@ func (e *Event) counted() bool {
 }
 
 // stackfmt describes the event for formats. A clock that is sampled frequency times a second has the period that the
-// kernel makes of the frequency; that of a counter varies.
+// kernel makes of the frequency; counters have periods that vary.
 func (e *Event) stackfmt(frequency uint64) *stackfmt.Event {
 	weight, every := "", e.every
 	switch {
