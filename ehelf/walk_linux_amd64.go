@@ -87,14 +87,3 @@ func Prefetch(b []byte, n int) {
 
 //go:noescape
 func prefetch(p *byte, n uint64)
-
-// PrefetchWords asks the processor to fetch the words at these addresses, and the two before each, where they lie in b,
-// a copy of the memory from lo on.
-func PrefetchWords(b []byte, lo uint64, addrs []uint64) {
-	if len(b) > 0 && len(addrs) > 0 {
-		prefetchWords(unsafe.SliceData(b), uint64(len(b)), lo, unsafe.SliceData(addrs), len(addrs))
-	}
-}
-
-//go:noescape
-func prefetchWords(p *byte, size, lo uint64, addrs *uint64, n int)

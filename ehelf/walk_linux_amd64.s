@@ -88,26 +88,6 @@ line:
 	JB   line
 	RET
 
-// func prefetchWords(p *byte, size, lo uint64, addrs *uint64, n int)
-TEXT ·prefetchWords(SB), NOSPLIT, $0-40
-	MOVQ p+0(FP), AX
-	MOVQ size+8(FP), BX
-	MOVQ lo+16(FP), DX
-	MOVQ addrs+24(FP), SI
-	MOVQ n+32(FP), CX
-each:
-	MOVQ       (SI), DI
-	SUBQ       DX, DI
-	CMPQ       DI, BX
-	JAE        outside
-	PREFETCHT0 -16(AX)(DI*1)
-	PREFETCHT0 7(AX)(DI*1)
-outside:
-	ADDQ $8, SI
-	DECQ CX
-	JNZ  each
-	RET
-
 // func callStep(fn uintptr, ctx *abi.Context, pc uint64, deref uintptr, result *abi.Context)
 TEXT ·callStep(SB), 0, $4160-40
 	NO_LOCAL_POINTERS

@@ -45,6 +45,3 @@ func callSpans(_ *Spans, regs *abi.Regs, _ *Memory, _ *uint64, _ int) (int, int)
 
 // Prefetch does nothing on this host.
 func Prefetch([]byte, int) {}
-
-// PrefetchWords does nothing.
-func PrefetchWords([]byte, uint64, []uint64) {}

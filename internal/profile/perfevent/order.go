@@ -57,9 +57,6 @@ func (o *Order) Next(limit uint64) (int, []byte) {
 	return best, o.rings[best].Peek()
 }
 
-// After returns the bytes after the record that Next returned from the ring: see Ring.After.
-func (o *Order) After(ring int) []byte { return o.rings[ring].After() }
-
 // Done releases the record that Next returned from the ring. The kernel gets memory back
 // in pieces of a worthwhile size.
 func (o *Order) Done(ring int) {

@@ -42,12 +42,6 @@ func TestRing(t *testing.T) {
 		for b := r.Peek(); b != nil; b = r.Peek() {
 			require.Equal(t, read, binary.LittleEndian.Uint32(b[8:]))
 			read++
-			after := r.After()
-			end := r.tail%4096 + uint64(len(b)) // of the record; what is left may go on at the ring's begin
-			require.Len(t, after, max(0, min(int(r.head-r.tail)-len(b), 4096-int(end))))
-			if len(after) > 12 {
-				require.Equal(t, read, binary.LittleEndian.Uint32(after[8:]))
-			}
 			r.Next()
 		}
 		r.Free()

@@ -107,18 +107,6 @@ func (r *Ring) Next() {
 	r.current = nil
 }
 
-// After returns the bytes after the record that Peek returned, as far as the kernel had written at the last Refresh and
-// up to the ring's end: those of the next records.
-func (r *Ring) After() []byte {
-	offset := r.tail & uint64(len(r.data)-1)
-	from := offset + uint64(len(r.current))
-	to := min(offset+(r.head-r.tail), uint64(len(r.data)))
-	if from >= to {
-		return nil
-	}
-	return r.data[from:to]
-}
-
 // unfreed returns the number of bytes read and not yet freed.
 func (r *Ring) unfreed() int { return int(r.tail - r.freed) }
 

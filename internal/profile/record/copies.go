@@ -19,13 +19,12 @@ type copies struct {
 	growth
 	opt      *Options
 	open     *opened
-	ahead    []ahead  // by ring
 	pointers []uint64 // frames that the kernel has found by frame pointer
 }
 
-// newCopies returns the copies of a recording that reads from a number of rings.
-func newCopies(opt *Options, op *opened, rings int) *copies {
-	return &copies{unwinder: newUnwinder(opt), growth: growth{few: 2}, opt: opt, open: op, ahead: make([]ahead, rings)}
+// newCopies returns the copies of a recording.
+func newCopies(opt *Options, op *opened) *copies {
+	return &copies{unwinder: newUnwinder(opt), growth: growth{few: 2}, opt: opt, open: op}
 }
 
 // dwarfRegs is the registers of a sample, in the order in which the mask
@@ -35,6 +34,7 @@ var dwarfRegs = [...]int{abi.RAX, abi.RBX, abi.RCX, abi.RDX, abi.RSI, abi.RDI, a
 
 // These have nothing to do: all that copies need is in the records of perf.
 func (k *copies) begin() (bool, error)          { return false, nil }
+func (k *copies) arrive(uint64)                 {}
 func (k *copies) started(int32)                 {}
 func (k *copies) forked(_, _ int32)             {}
 func (k *copies) changed(int32, *process, bool) {}
@@ -46,7 +46,7 @@ func (k *copies) wait(most time.Duration) (wait, blind time.Duration) { return m
 func (k *copies) release(are func(*unwind.Object) bool) { k.walker.Forget(are) }
 
 // of walks the user stack of a sample.
-func (k *copies) of(r *perfdata.Sample, ring int, th *thread, p *process) frameStack {
+func (k *copies) of(r *perfdata.Sample, th *thread, p *process) frameStack {
 	maps := p.sampledMaps
 	if len(maps.All()) == 0 || len(r.UserRegs.Values) != len(dwarfRegs) {
 		return frameStack{cause: unwind.NoMapping}
@@ -65,7 +65,6 @@ func (k *copies) of(r *perfdata.Sample, ring int, th *thread, p *process) frameS
 	f.long = long
 	k.pointers = chainPart(k.pointers[:0], r, perfdata.ModeUser)
 	k.unwinder.follow(&c, &f, k.pointers)
-	k.ahead[ring].learn(&c.memory, f.extent(&c), f.pcs)
 	k.stacks++
 	if f.cut && !f.whole() && c.full() {
 		k.short++

@@ -258,11 +258,8 @@ func (k *inKernel) begin() (waiting bool, err error) {
 	return k.walks.Fill()
 }
 
-// arrive first counts the walks that were made before.
-func (k *inKernel) arrive(ring int, raw, next []byte, when uint64) {
-	k.walks.Before(when, k.countWalk)
-	k.copies.arrive(ring, raw, next, when)
-}
+// arrive counts the walks that were made before.
+func (k *inKernel) arrive(when uint64) { k.walks.Before(when, k.countWalk) }
 
 func (k *inKernel) replaced(raw []byte, when uint64) bool { return k.copies.replaced(raw, when) }
 func (k *inKernel) crowd()                                { k.copies.crowd() }
@@ -343,12 +340,12 @@ func sameCode(a, b *unwind.Maps, pcs []uint64) bool {
 }
 
 // of walks a copy, and notes the process: the kernel could not.
-func (k *inKernel) of(r *perfdata.Sample, ring int, th *thread, p *process) frameStack {
+func (k *inKernel) of(r *perfdata.Sample, th *thread, p *process) frameStack {
 	k.came = true
 	if c, ok := k.byCopy[r.PID]; !ok || c.texts != len(p.texts) {
 		k.tell(r.PID, p, time.Now()) // before its next sample
 	}
-	return k.copies.of(r, ring, th, p)
+	return k.copies.of(r, th, p)
 }
 
 // retell is how long a process waits until its regions are looked at again, if samples still come with copies.

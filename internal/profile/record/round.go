@@ -52,7 +52,7 @@ func (s *Session) round(limit uint64) error {
 		if raw == nil {
 			break
 		}
-		s.stacks.arrive(ring, raw, s.rings.order.After(ring), s.rings.streams[ring].event.Time(raw))
+		s.stacks.arrive(s.rings.streams[ring].event.Time(raw))
 		if s.rings.streams[ring] == &s.open.samples {
 			s.part.counts.Bytes += uint64(len(raw))
 		}
@@ -136,7 +136,7 @@ func (s *Session) handle(ring int, raw []byte) {
 	switch r := rec.(type) {
 	case *perfdata.Sample:
 		if !s.stacks.replaced(raw, r.Time) {
-			s.sample(r, raw, ring)
+			s.sample(r, raw)
 		}
 	case *perfdata.Mmap:
 		if r.Mode() == perfdata.ModeUser && s.tracker.mapped(r, &file) {

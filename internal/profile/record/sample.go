@@ -30,8 +30,8 @@ type sampled struct {
 	user   frameStack
 }
 
-// sample takes a sample of which the kernel has copied registers and stack. Its record, raw, is of a ring.
-func (s *Session) sample(r *perfdata.Sample, raw []byte, ring int) {
+// sample takes a sample of which the kernel has copied registers and stack. raw is its record.
+func (s *Session) sample(r *perfdata.Sample, raw []byte) {
 	one := sampled{Sample: Sample{Time: r.Time, Period: r.Period, TID: r.TID, CPU: r.CPU}, pid: r.PID,
 		event: s.numbers[r.ID],
 		user:  frameStack{cause: stackfmt.NoUserStack}}
@@ -52,7 +52,7 @@ func (s *Session) sample(r *perfdata.Sample, raw []byte, ring int) {
 		one.origin |= noCopy
 		counts.NoCopy++
 	default:
-		one.user = s.stacks.of(r, ring, th, p)
+		one.user = s.stacks.of(r, th, p)
 		counts.addStack(&one.user)
 	}
 	if w := s.opt.Raw; w != nil && w.Chains {

@@ -109,7 +109,7 @@ func (s *Session) openEvents(user bool, k *inKernel) (err error) {
 		return err
 	}
 	s.rings, s.pace = newReader(s.open), newPace(opt, s.open.rings)
-	base := newCopies(opt, s.open, len(s.rings.streams))
+	base := newCopies(opt, s.open)
 	s.stacks = base
 	if s.numbers, err = s.open.eventNumbers(); err == nil && opt.Raw != nil {
 		err = opt.Raw.start(s.open, opt.events())

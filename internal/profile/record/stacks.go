@@ -14,12 +14,12 @@ import (
 type stacks interface {
 	// begin begins a round. It reports whether there are stacks that came without a sample of perf.
 	begin() (waiting bool, err error)
-	// arrive tells of a record that is about to be handled, its ring and its time, and of the one after it.
-	arrive(ring int, raw, next []byte, when uint64)
+	// arrive tells of the time of a record that is about to be handled.
+	arrive(when uint64)
 	// replaced reports whether a sample is of an event that another one had replaced before.
 	replaced(raw []byte, when uint64) bool
 	// of returns the stack of a sample of perf.
-	of(r *perfdata.Sample, ring int, th *thread, p *process) frameStack
+	of(r *perfdata.Sample, th *thread, p *process) frameStack
 	// end ends a round, which handled what was before limit.
 	end(limit uint64) error
 
