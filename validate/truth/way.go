@@ -101,26 +101,29 @@ func (f *forced) jumpers(to int) []int {
 				f.jumps[to] = append(f.jumps[to], from)
 			}
 		}
-		var in x86.Outline
+		var in x86.Inst
 		for i := range f.parts {
 			p := &f.parts[i]
 			for pc := p.Lo; pc < p.Hi; {
 				code := f.c.code(pc)
-				if code == nil || x86.Skim(code, &in) != nil {
+				if code == nil || x86.Decode(code, &in) != nil {
 					pc++
 					continue
 				}
-				if in.Rel && (in.Op == x86.OpJMP || in.Op == x86.OpJCC) {
-					add(i, in.Target(pc))
-				} else if in.Rel && in.Op == x86.OpCALL {
-					f.called = append(f.called, in.Target(pc))
+				if t, ok := in.RelTarget(pc); ok && (in.Op == x86.OpJMP || in.Op == x86.OpJCC) {
+					add(i, t)
+				} else if ok && in.Op == x86.OpCALL {
+					f.called = append(f.called, t)
 				}
 				pc += uint64(in.Len)
 			}
 			for _, s := range p.Sites {
 				add(i, s.Pad)
 			}
-			if in.Op == x86.OpUnknown { // it falls into the next
+			switch in.Op {
+			case x86.OpJMP, x86.OpJCC, x86.OpCALL, x86.OpLEA, x86.OpRET, x86.OpRETF, x86.OpIRET, x86.OpNOP, x86.OpUD2,
+				x86.OpUD1, x86.OpUD0, x86.OpHLT, x86.OpINT3:
+			default: // it falls into the next
 				add(i, p.Hi)
 			}
 		}

@@ -330,9 +330,9 @@ func (f *flow) prologue(pos uint64, s *State) bool {
 func (l *listing) returnsSoon(pos uint64) bool {
 	const soon = 96
 	code := l.p.img.Code(pos)
-	var in x86.Outline
+	var in x86.Inst
 	for off, n := 0, 0; n < soon && off < len(code); n++ {
-		if x86.Skim(code[off:], &in) != nil {
+		if x86.Decode(code[off:], &in) != nil {
 			return false
 		}
 		switch in.Op {
@@ -341,7 +341,7 @@ func (l *listing) returnsSoon(pos uint64) bool {
 		case x86.OpCALL, x86.OpSYSCALL:
 			return false
 		case x86.OpJMP:
-			if !in.Rel || in.Target(pos+uint64(off)) < pos {
+			if t, ok := in.RelTarget(pos + uint64(off)); !ok || t < pos {
 				return false
 			}
 		}

@@ -187,7 +187,7 @@ func (f *flow) sweep(fn *Function) (sm summary) {
 	if uint64(len(code)) > fn.Hi-fn.Lo {
 		code = code[:fn.Hi-fn.Lo]
 	}
-	var in x86.Outline
+	var in x86.Inst
 	last := x86.OpUnknown
 	starts := batch{s: p.boundary}
 	defer starts.flush()
@@ -197,7 +197,7 @@ func (f *flow) sweep(fn *Function) (sm summary) {
 			continue
 		}
 		pc := fn.Lo + uint64(off)
-		if x86.Skim(code[off:], &in) != nil {
+		if x86.Decode(code[off:], &in) != nil {
 			sm.ret = true
 			off++
 			last = x86.OpUnknown
@@ -216,24 +216,25 @@ func (f *flow) sweep(fn *Function) (sm summary) {
 		case x86.OpRET, x86.OpIRET, x86.OpRETF:
 			sm.ret = true
 		case x86.OpJMP, x86.OpJCC:
-			if !in.Rel {
+			t, ok := in.RelTarget(pc)
+			if !ok {
 				sm.ret = true
 				break
 			}
-			if t := p.img.through(in.Target(pc)); t < fn.Lo || t >= fn.Hi {
+			if t = p.img.through(t); t < fn.Lo || t >= fn.Hi {
 				outs = append(outs, t)
 			}
 		case x86.OpCALL:
-			t := p.img.through(in.Target(pc))
-			if in.Rel && (in.Dist != 0 || t == fn.Hi || !p.img.TakesAddress(t)) &&
+			t, ok := in.RelTarget(pc)
+			if t = p.img.through(t); ok && (in.Imm != 0 || t == fn.Hi || !p.img.TakesAddress(t)) &&
 				!(t > fn.Lo && t < fn.Hi && p.img.replacesReturn(t)) {
 				p.called.set(t)
 				callees = append(callees, t)
 				sm.endCall = t
 			}
 		case x86.OpLEA:
-			if in.Rel {
-				p.lea.set(in.Target(pc))
+			if t, ok := in.RelTarget(pc); ok {
+				p.lea.set(t)
 			}
 		}
 	}

@@ -182,9 +182,9 @@ func rowsOf(r *codeflow.Result) (list []Function, d Declined) {
 func countCode(img *codeflow.Image, fn *codeflow.Function) (n int) {
 	code := img.Code(fn.Lo)
 	code = code[:min(uint64(len(code)), fn.Hi-fn.Lo)]
-	var in x86.Outline
+	var in x86.Inst
 	for len(code) > 0 {
-		if x86.Skim(code, &in) != nil {
+		if x86.Decode(code, &in) != nil {
 			code = code[1:]
 			continue
 		}

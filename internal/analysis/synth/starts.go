@@ -164,23 +164,23 @@ func (s *startSet) refer(pc uint64) {
 func (s *startSet) sweep(g span, described bool) {
 	code := s.img.Code(g.lo)
 	code = code[:min(uint64(len(code)), g.hi-g.lo)]
-	var in x86.Outline
+	var in x86.Inst
 	for off := 0; off < len(code); {
 		off += x86.Zeros(code[off:])
-		if off == len(code) || x86.Skim(code[off:], &in) != nil {
+		if off == len(code) || x86.Decode(code[off:], &in) != nil {
 			off++
 			continue
 		}
 		pc := g.lo + uint64(off)
 		off += int(in.Len)
-		if !in.Rel {
+		t, ok := in.RelTarget(pc)
+		if !ok {
 			continue
 		}
-		t := in.Target(pc)
 		switch in.Op {
 		case x86.OpCALL:
 			switch {
-			case in.Dist == 0 && t < g.hi && s.img.TakesAddress(t):
+			case in.Imm == 0 && t < g.hi && s.img.TakesAddress(t):
 			case s.inGap(t):
 				s.call(t)
 			default:

@@ -200,6 +200,17 @@ type Encoding struct {
 // Imm is a value: look for KRel in Args first.
 func (in *Inst) Target(pc uint64) uint64 { return pc + uint64(in.Len) + uint64(in.Imm) }
 
+// RelTarget returns what a relative jump or call, or a lea on rip, at pc leads to; ok is false for others.
+func (in *Inst) RelTarget(pc uint64) (target uint64, ok bool) {
+	switch {
+	case in.Args[0].Kind == KRel:
+		return in.Target(pc), true
+	case in.Op == OpLEA && in.Mem.Base == RIP:
+		return pc + uint64(in.Len) + uint64(in.Mem.Disp), true
+	}
+	return 0, false
+}
+
 // MemAddr returns the link-time address of a rip-relative or absolute operand of the instruction at pc; ok is false if
 // the address depends on a register or on a segment's base.
 func (in *Inst) MemAddr(pc uint64) (uint64, bool) {
@@ -213,6 +224,18 @@ func (in *Inst) MemAddr(pc uint64) (uint64, bool) {
 		return uint64(in.Mem.Disp), true
 	}
 	return 0, false
+}
+
+// Zeros returns how many bytes of 0 code begins with, if they are several: the fill between functions, also in an odd
+// number that would take the first byte of an instruction with it.
+func Zeros(code []byte) (n int) {
+	for n < len(code) && code[n] == 0 {
+		n++
+	}
+	if n < 2 {
+		return 0
+	}
+	return n
 }
 
 // Errors of Decode for bytes that are not an instruction. ErrTruncated says that more bytes could make one: at the end
