@@ -93,7 +93,8 @@ func (j *jury) sameInst(m mutant) bool {
 			return false
 		}
 		for _, i := range []*x86.Inst{&was, &is} { // how it is encoded is all the same
-			i.Enc, i.Map, i.Opcode, i.PP, i.Rex, i.HasModRM, i.ModRM, i.SIB, i.Prefixes = 0, 0, 0, 0, 0, false, 0, 0, 0
+			i.Enc = x86.Encoding{W: i.Enc.W, L: i.Enc.L, Broadcast: i.Enc.Broadcast, DispLen: i.Enc.DispLen,
+				ImmLen: i.Enc.ImmLen}
 		}
 		return was == is
 	}

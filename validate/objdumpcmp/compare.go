@@ -204,7 +204,7 @@ func sameName(name string, in *x86.Inst) bool {
 		return name == "jmp"
 	}
 	// comparisons and pclmul show their immediate in the name
-	if in.ImmLen == 1 && len(name) > len(m)-2 {
+	if in.Enc.ImmLen == 1 && len(name) > len(m)-2 {
 		for _, p := range []string{"cmp", "vcmp", "vpcmp", "vpcom", "pclmul", "vpclmul"} {
 			if strings.HasPrefix(m, p) && strings.HasPrefix(name, p) {
 				return true
@@ -216,8 +216,8 @@ func sameName(name string, in *x86.Inst) bool {
 
 // sameOperands compares the operands of instructions without vector registers.
 func sameOperands(want string, pc uint64, in *x86.Inst) bool {
-	if in.Enc != x86.EncLegacy || in.NArgs == 0 || in.Op == x86.OpCALLF || in.Op == x86.OpLSS || in.Op == x86.OpLFS ||
-		in.Op == x86.OpLGS || in.Op == x86.OpMOVDIR64B || in.Op == x86.OpWRSS || in.Op == x86.OpWRUSS ||
+	if in.Enc.Form != x86.FormLegacy || in.NArgs == 0 || in.Op == x86.OpCALLF || in.Op == x86.OpLSS ||
+		in.Op == x86.OpLFS || in.Op == x86.OpLGS || in.Op == x86.OpMOVDIR64B || in.Op == x86.OpWRSS || in.Op == x86.OpWRUSS ||
 		in.Op == x86.OpENQCMD || in.Op == x86.OpENQCMDS || in.Op == x86.OpJMPF || in.Op == x86.OpFOTHER ||
 		in.Op == x86.OpNOP {
 		return true

@@ -404,8 +404,8 @@ func (l *listing) isData(p *part, pos uint64) bool {
 // padding reports whether an instruction is what linkers and assemblers fill with: nops, int3, and zeros, which decode
 // as add %al,(%rax).
 func padding(in *x86.Inst) bool {
-	return in.Op == x86.OpNOP || in.Op == x86.OpINT3 || in.Len == 2 && in.Op == x86.OpADD && in.Opcode == 0 &&
-		in.ModRM == 0
+	return in.Op == x86.OpNOP || in.Op == x86.OpINT3 || in.Len == 2 && in.Op == x86.OpADD && in.Enc.Opcode == 0 &&
+		in.Enc.ModRM == 0
 }
 
 // IsPadding reports whether an instruction is what linkers and assemblers fill with.

@@ -26,12 +26,12 @@ func (img *Image) Fingerprint(lo, hi uint64) uint64 {
 			continue
 		}
 		b := text[:copy(text[:in.Len], code[off:])]
-		imm := len(b) - int(in.ImmLen)
-		disp := imm - int(in.DispLen)
-		if in.Mem.Base == x86.RIP || in.DispLen == 4 && img.at(uint64(in.Mem.Disp), 1) != nil {
+		imm := len(b) - int(in.Enc.ImmLen)
+		disp := imm - int(in.Enc.DispLen)
+		if in.Mem.Base == x86.RIP || in.Enc.DispLen == 4 && img.at(uint64(in.Mem.Disp), 1) != nil {
 			clear(b[disp:imm])
 		}
-		if in.Args[0].Kind == x86.KRel || in.ImmLen >= 4 && img.at(uint64(in.Imm), 1) != nil {
+		if in.Args[0].Kind == x86.KRel || in.Enc.ImmLen >= 4 && img.at(uint64(in.Imm), 1) != nil {
 			clear(b[imm:])
 		}
 		h.Write(b)

@@ -67,10 +67,10 @@ func (s *state) prefixes() error {
 		}
 		// REX without any other prefix: the usual case of 64-bit code.
 		if b&0xf0 == 0x40 && !isPrefix(s.code[1]) {
-			in.Rex, s.pos = b, 1
+			in.Enc.Rex, s.pos = b, 1
 			// Bits R, X and B become bit 3 of register numbers.
 			s.r, s.x, s.b = b<<1&8, b<<2&8, b<<3&8
-			in.W = b&8 != 0
+			in.Enc.W = b&8 != 0
 			return nil
 		}
 	}
@@ -83,10 +83,10 @@ func (s *state) prefixes() error {
 		// undefined.
 		case 0xf3:
 			p = PrefixF3
-			in.PP = 2
+			in.Enc.PP = 2
 		case 0xf2:
 			p = PrefixF2
-			in.PP = 3
+			in.Enc.PP = 3
 		case 0x66:
 			p = PrefixOpSize
 		case 0x67:
@@ -104,19 +104,19 @@ func (s *state) prefixes() error {
 		default:
 			// REX counts only directly before the opcode.
 			if b&0xf0 == 0x40 {
-				if in.Rex != 0 {
+				if in.Enc.Rex != 0 {
 					in.Prefix |= PrefixLateRex
 				}
-				in.Rex = b
+				in.Enc.Rex = b
 				continue
 			}
 			// 66 selects an opcode only if neither f2 nor f3 is there.
-			if in.PP == 0 && in.Prefix&PrefixOpSize != 0 {
-				in.PP = 1
+			if in.Enc.PP == 0 && in.Prefix&PrefixOpSize != 0 {
+				in.Enc.PP = 1
 			}
-			if in.Rex != 0 {
-				s.r, s.x, s.b = in.Rex<<1&8, in.Rex<<2&8, in.Rex<<3&8
-				in.W = in.Rex&8 != 0
+			if in.Enc.Rex != 0 {
+				s.r, s.x, s.b = in.Enc.Rex<<1&8, in.Enc.Rex<<2&8, in.Enc.Rex<<3&8
+				in.Enc.W = in.Enc.Rex&8 != 0
 			}
 			return nil
 		}
@@ -126,11 +126,10 @@ func (s *state) prefixes() error {
 			in.Prefix |= PrefixDup
 		}
 		in.Prefix |= p
-		in.Prefixes++
 		// A legacy prefix after REX cancels it (SDM Vol. 2 §2.2.1): REX works only directly before the opcode or its
 		// escape byte.
-		if in.Rex != 0 {
-			in.Rex = 0
+		if in.Enc.Rex != 0 {
+			in.Enc.Rex = 0
 			in.Prefix |= PrefixLateRex
 		}
 	}
@@ -147,14 +146,14 @@ func (s *state) opcode() (int, error) {
 	op := c[0]
 	// vector takes the bytes of a VEX, EVEX or XOP prefix with the opcode. After REX, 66, f2, f3 or
 	// lock they are #UD.
-	vector := func(n int, enc Enc) error {
+	vector := func(n int, form Form) error {
 		if len(c) < n {
 			return ErrTruncated
 		}
-		if in.Rex != 0 || in.Prefix&(PrefixOpSize|PrefixF3|PrefixF2|PrefixLock) != 0 {
+		if in.Enc.Rex != 0 || in.Prefix&(PrefixOpSize|PrefixF3|PrefixF2|PrefixLock) != 0 {
 			return ErrInvalid
 		}
-		in.Enc = enc
+		in.Enc.Form = form
 		s.pos += n
 		return nil
 	}
@@ -163,34 +162,34 @@ func (s *state) opcode() (int, error) {
 		if len(c) < 2 {
 			return 0, ErrTruncated
 		}
-		in.Map, in.Opcode = 1, c[1]
+		in.Enc.Map, in.Enc.Opcode = 1, c[1]
 		s.pos += 2
 		// 0f 38 is map 2, 0f 3a map 3.
 		if c[1] == 0x38 || c[1] == 0x3a {
 			if len(c) < 3 {
 				return 0, ErrTruncated
 			}
-			in.Map, in.Opcode = 2+c[1]>>1&1, c[2]
+			in.Enc.Map, in.Enc.Opcode = 2+c[1]>>1&1, c[2]
 			s.pos++
 		}
-		return int(in.Map)<<8 | int(in.Opcode), nil
+		return int(in.Enc.Map)<<8 | int(in.Enc.Opcode), nil
 	// Two-byte VEX: R, vvvv, L and pp; map 0f. R and vvvv are inverted.
 	// c4, c5 and 62 were les, lds and bound; 64-bit mode has none of the three, so no look at ModRM is needed, unlike
 	// in 32-bit code.
 	case op == 0xc5:
-		if err := vector(3, EncVEX); err != nil {
+		if err := vector(3, FormVEX); err != nil {
 			return 0, err
 		}
 		v := c[1]
-		s.r, s.vvvv, in.L, in.PP = ^v>>4&8, ^v>>3&15, v>>2&1, v&3
-		in.Map, in.Opcode = 1, c[2]
+		s.r, s.vvvv, in.Enc.L, in.Enc.PP = ^v>>4&8, ^v>>3&15, v>>2&1, v&3
+		in.Enc.Map, in.Enc.Opcode = 1, c[2]
 		return 4<<8 | int(c[2]), nil
 	// Three-byte VEX. XOP begins like pop r/m, 8f /0, whose ModRM byte has 0 to 7 in the map's
 	// place.
 	case op == 0xc4 || op == 0x8f && len(c) > 1 && c[1]&31 >= 8:
-		enc, lo, hi, base := EncVEX, uint8(1), uint8(3), 3
+		enc, lo, hi, base := FormVEX, uint8(1), uint8(3), 3
 		if op == 0x8f {
-			enc, lo, hi, base = EncXOP, 8, 10, 5
+			enc, lo, hi, base = FormXOP, 8, 10, 5
 		}
 		if err := vector(4, enc); err != nil {
 			return 0, err
@@ -198,13 +197,13 @@ func (s *state) opcode() (int, error) {
 		// R, X, B and the map; then W, vvvv, L and pp.
 		v, w := c[1], c[2]
 		s.r, s.x, s.b = ^v>>4&8, ^v>>3&8, ^v>>2&8
-		in.W, s.vvvv, in.L, in.PP = w&0x80 != 0, ^w>>3&15, w>>2&1, w&3
-		in.Map, in.Opcode = v&31, c[3]
+		in.Enc.W, s.vvvv, in.Enc.L, in.Enc.PP = w&0x80 != 0, ^w>>3&15, w>>2&1, w&3
+		in.Enc.Map, in.Enc.Opcode = v&31, c[3]
 		// VEX maps 5 and 7, which AMX-FP8 and USER_MSR use, are not in the tables.
-		if in.Map < lo || in.Map > hi {
+		if in.Enc.Map < lo || in.Enc.Map > hi {
 			return 0, ErrInvalid
 		}
-		return (base+int(in.Map))<<8 | int(c[3]), nil
+		return (base+int(in.Enc.Map))<<8 | int(c[3]), nil
 	// APX's REX2 is REX with the map, if it chooses none of the newer registers (r16 to r31: bits 4 to 6). d5 was aad,
 	// which 64-bit mode does not have. The rows that mean something else are 4x, 7x, ax and ex of map 0, 3x and 8x of
 	// map 1: a bit each in other. 0f is no escape here, since bit 7 chooses the map (Intel APX Architecture
@@ -215,36 +214,36 @@ func (s *state) opcode() (int, error) {
 		}
 		v := c[1]
 		other := [2]uint16{0x4490, 0x0108}[v>>7] // rows
-		if in.Rex != 0 || v&0x70 != 0 || other>>(c[2]>>4)&1 != 0 || v < 0x80 && c[2] == 0x0f {
+		if in.Enc.Rex != 0 || v&0x70 != 0 || other>>(c[2]>>4)&1 != 0 || v < 0x80 && c[2] == 0x0f {
 			return 0, ErrInvalid
 		}
-		in.Rex, in.W, in.Map, in.Opcode = 0x40|v&15, v&8 != 0, v>>7, c[2]
+		in.Enc.Rex, in.Enc.W, in.Enc.Map, in.Enc.Opcode = 0x40|v&15, v&8 != 0, v>>7, c[2]
 		s.r, s.x, s.b = v<<1&8, v<<2&8, v<<3&8
 		s.pos += 3
-		return int(in.Map)<<8 | int(in.Opcode), nil
+		return int(in.Enc.Map)<<8 | int(in.Enc.Opcode), nil
 	// EVEX: four bytes, then the opcode.
 	case op == 0x62:
-		if err := vector(5, EncEVEX); err != nil {
+		if err := vector(5, FormEVEX); err != nil {
 			return 0, err
 		}
 		v, w, x := c[1], c[2], c[3]
 		s.r, s.x, s.b = ^v>>4&8, ^v>>3&8, ^v>>2&8
 		// R' and V' are bit 4 of vector registers, inverted.
 		s.rHi, s.vHi = ^v&0x10, ^x<<1&0x10
-		in.W, s.vvvv, in.PP = w&0x80 != 0, ^w>>3&15, w&3
+		in.Enc.W, s.vvvv, in.Enc.PP = w&0x80 != 0, ^w>>3&15, w&3
 		// L'L is the length; b asks for broadcast or rounding.
-		in.L, in.Broadcast = x>>5&3, x&0x10 != 0
-		in.Map, in.Opcode = v&7, c[4]
+		in.Enc.L, in.Enc.Broadcast = x>>5&3, x&0x10 != 0
+		in.Enc.Map, in.Enc.Opcode = v&7, c[4]
 		// Fixed bits, and what is not decoded: of APX (map 4) all but push2 and pop2, ff /6 and 8f /0, of the older
 		// registers. EVEX.b is APX's ND bit, which both must set; V' would name r16 to r31. GCC and Clang emit push2 in
 		// prologues with -mapxf, so the CFA depends on it; the rest of APX does not move rsp.
-		apx := in.Map == 4 && (c[4]|0x70 != 0xff || !in.Broadcast || s.vHi != 0)
-		if v&8 != 0 || w&4 == 0 || in.Map == 0 || apx || in.Map == 7 {
+		apx := in.Enc.Map == 4 && (c[4]|0x70 != 0xff || !in.Enc.Broadcast || s.vHi != 0)
+		if v&8 != 0 || w&4 == 0 || in.Enc.Map == 0 || apx || in.Enc.Map == 7 {
 			return 0, ErrInvalid
 		}
-		return (6+int(in.Map))<<8 | int(c[4]), nil
+		return (6+int(in.Enc.Map))<<8 | int(c[4]), nil
 	}
-	in.Opcode = op
+	in.Enc.Opcode = op
 	s.pos++
 	return int(op), nil
 }
@@ -254,7 +253,7 @@ func (s *state) opcode() (int, error) {
 func (s *state) body(slot int) error {
 	in := s.in
 	// REX.W wins over 66.
-	if in.W {
+	if in.Enc.W {
 		in.OpSize = 8
 	} else if in.Prefix&PrefixOpSize != 0 {
 		in.OpSize = 2
@@ -264,17 +263,17 @@ func (s *state) body(slot int) error {
 		if s.pos >= len(s.code) {
 			return ErrTruncated
 		}
-		in.HasModRM = true
-		in.ModRM = s.code[s.pos]
+		in.Enc.HasModRM = true
+		in.Enc.ModRM = s.code[s.pos]
 		s.pos++
 	}
-	if in.Enc == EncLegacy && in.Map == 1 && in.Opcode >= 0x20 && in.Opcode <= 0x23 {
-		in.ModRM |= 0xc0 // the processor ignores mod in moves of control and debug registers
+	if in.Enc.Form == FormLegacy && in.Enc.Map == 1 && in.Enc.Opcode >= 0x20 && in.Enc.Opcode <= 0x23 {
+		in.Enc.ModRM |= 0xc0 // the processor ignores mod in moves of control and debug registers
 	}
 	// An opcode has several forms: by prefix, length, ModRM.
 	f := s.match(forms[sp.first : int(sp.first)+int(sp.n)])
 	// Memory operands have mod other than 3.
-	if in.HasModRM && (in.ModRM < 0xc0) {
+	if in.Enc.HasModRM && (in.Enc.ModRM < 0xc0) {
 		if err := s.memory(f); err != nil {
 			return err
 		}
@@ -283,7 +282,8 @@ func (s *state) body(slot int) error {
 	// maps in full. Elsewhere a missing form may be an instruction newer than the tables, whose length the encoding
 	// still tells.
 	if f == nil {
-		if in.Enc == EncLegacy && (in.Map == 0 || in.Map == 1 && sp.n == 0) || in.Enc == EncEVEX && in.Map == 4 {
+		if in.Enc.Form == FormLegacy && (in.Enc.Map == 0 || in.Enc.Map == 1 && sp.n == 0) ||
+			in.Enc.Form == FormEVEX && in.Enc.Map == 4 {
 			return ErrInvalid
 		}
 		return s.unknown()
@@ -305,26 +305,27 @@ func (s *state) match(fs []form) *form {
 	in := s.in
 	// Bits for the tables: 1 and 2 for W0 and W1, for register and memory.
 	w := uint8(1)
-	if in.W {
+	if in.Enc.W {
 		w = 2
 	}
 	mod := uint8(2)
-	if in.ModRM >= 0xc0 {
+	if in.Enc.ModRM >= 0xc0 {
 		mod = 1
 	}
-	l := uint8(1) << in.L
-	if in.Enc == EncEVEX && in.Broadcast && mod == 1 {
+	l := uint8(1) << in.Enc.L
+	if in.Enc.Form == FormEVEX && in.Enc.Broadcast && mod == 1 {
 		l = 4 // rounding in place of a length: 512 bits, or a scalar, which takes any
 	}
 	for i := range fs {
 		f := &fs[i]
 		// Each field of a form is a set of allowed values.
-		if f.pp&(1<<in.PP) == 0 || f.w&w == 0 || f.l&l == 0 {
+		if f.pp&(1<<in.Enc.PP) == 0 || f.w&w == 0 || f.l&l == 0 {
 			continue
 		}
 		// reg says which of up to eight instructions share the opcode; modrm that there is just one
 		// byte.
-		if in.HasModRM && (f.mod&mod == 0 || f.reg&(1<<(in.ModRM>>3&7)) == 0 || f.modrm != 0 && f.modrm != in.ModRM) {
+		if in.Enc.HasModRM && (f.mod&mod == 0 || f.reg&(1<<(in.Enc.ModRM>>3&7)) == 0 ||
+			f.modrm != 0 && f.modrm != in.Enc.ModRM) {
 			continue
 		}
 		return f
@@ -341,19 +342,19 @@ func (s *state) unknown() error {
 	n := 0
 	switch {
 	// Map 3 (0f 3a) and XOP map 8 have an immediate byte.
-	case in.Enc == EncXOP && in.Map == 8, in.Enc != EncXOP && in.Map == 3:
+	case in.Enc.Form == FormXOP && in.Enc.Map == 8, in.Enc.Form != FormXOP && in.Enc.Map == 3:
 		n = 1
 	// XOP map 10 has four bytes.
-	case in.Enc == EncXOP && in.Map == 10:
+	case in.Enc.Form == FormXOP && in.Enc.Map == 10:
 		n = 4
-	case in.Map == 1 && hasImm0F(in.Opcode):
+	case in.Enc.Map == 1 && hasImm0F(in.Enc.Opcode):
 		n = 1
 	}
 	s.pos += n
 	if s.pos > len(s.code) {
 		return ErrTruncated
 	}
-	in.ImmLen = uint8(n)
+	in.Enc.ImmLen = uint8(n)
 	in.Len = uint8(s.pos)
 	return nil
 }
@@ -369,7 +370,7 @@ func hasImm0F(op byte) bool {
 func (s *state) memory(f *form) error {
 	in := s.in
 	m := &in.Mem
-	mod, rm := in.ModRM>>6, in.ModRM&7
+	mod, rm := in.Enc.ModRM>>6, in.Enc.ModRM&7
 	m.Scale = 1
 	m.Addr32 = in.Prefix&PrefixAddrSize != 0
 	d := 0
@@ -381,7 +382,6 @@ func (s *state) memory(f *form) error {
 		}
 		b := s.code[s.pos]
 		s.pos++
-		in.SIB = b
 		m.VSIB = f != nil && isVSIB(in)
 		// Index 4 means none, unless it is a vector register: rsp can't be an index. With REX.X it is r12, which can.
 		if x := b>>3&7 | s.x; x != 4 || m.VSIB {
@@ -420,9 +420,9 @@ func (s *state) memory(f *form) error {
 		m.Disp = int64(int8(s.code[s.pos]))
 		// EVEX multiplies byte displacements by the operand's size: disp8*N (SDM Vol. 2 chapter 2, compressed
 		// displacement). Without it, stores of zmm registers to the stack would seem to lie 64 times nearer to rsp.
-		if in.Enc == EncEVEX && f != nil {
+		if in.Enc.Form == FormEVEX && f != nil {
 			n := f.n
-			if in.Broadcast && f.nb != 0 {
+			if in.Enc.Broadcast && f.nb != 0 {
 				n = f.nb
 			}
 			m.Disp *= int64(s.size(n))
@@ -430,7 +430,7 @@ func (s *state) memory(f *form) error {
 	case 4:
 		m.Disp = int64(int32(binary.LittleEndian.Uint32(s.code[s.pos:])))
 	}
-	in.DispLen = uint8(d)
+	in.Enc.DispLen = uint8(d)
 	s.pos += d
 	return nil
 }
@@ -438,13 +438,13 @@ func (s *state) memory(f *form) error {
 // isVSIB reports whether the index is a vector register: gathers and scatters (SDM Vol. 2 §2.3.12). It asks the opcode,
 // not the form, because SIB must be read before a form with unknown operands is given up.
 func isVSIB(in *Inst) bool {
-	if in.Map != 2 {
+	if in.Enc.Map != 2 {
 		return false
 	}
-	op := in.Opcode
+	op := in.Enc.Opcode
 	// vgather; and in EVEX vgather, vscatter, and their prefetches.
-	return in.Enc == EncVEX && op >= 0x90 && op <= 0x93 ||
-		in.Enc == EncEVEX && (op >= 0x90 && op <= 0x93 || op >= 0xa0 && op <= 0xa3 || op == 0xc6 || op == 0xc7)
+	return in.Enc.Form == FormVEX && op >= 0x90 && op <= 0x93 ||
+		in.Enc.Form == FormEVEX && (op >= 0x90 && op <= 0x93 || op >= 0xa0 && op <= 0xa3 || op == 0xc6 || op == 0xc7)
 }
 
 // hasModRM reports whether a ModRM byte follows the opcode. It does not need a form: the length of unknown instructions
@@ -452,15 +452,15 @@ func isVSIB(in *Inst) bool {
 func (s *state) hasModRM() bool {
 	in := s.in
 	switch {
-	case in.Enc == EncVEX:
+	case in.Enc.Form == FormVEX:
 		// vzeroupper and vzeroall have none.
-		return in.Map != 1 || in.Opcode != 0x77
-	case in.Enc != EncLegacy:
+		return in.Enc.Map != 1 || in.Enc.Opcode != 0x77
+	case in.Enc.Form != FormLegacy:
 		return true
-	case in.Map == 0:
-		return modRM0[in.Opcode>>6]>>(in.Opcode&63)&1 != 0
-	case in.Map == 1:
-		return modRM1[in.Opcode>>6]>>(in.Opcode&63)&1 != 0
+	case in.Enc.Map == 0:
+		return modRM0[in.Enc.Opcode>>6]>>(in.Enc.Opcode&63)&1 != 0
+	case in.Enc.Map == 1:
+		return modRM1[in.Enc.Opcode>>6]>>(in.Enc.Opcode&63)&1 != 0
 	}
 	return true
 }

@@ -11,3 +11,5 @@
 // Two things keep it right: validate/objdumpcmp compares text and length with binutils over whole files, and the tests
 // hold the short cuts ([Skim], quick) against the general steps.
 package x86
+
+//go:generate go -C gen run .

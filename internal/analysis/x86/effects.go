@@ -55,7 +55,7 @@ func (s *state) effects(f *form) {
 		in.Writes |= RSP.Mask() | RBP.Mask()
 	// The condition is in the opcode's low four bits.
 	case OpJCC, OpCMOVCC, OpSETCC:
-		in.Cond = Cond(in.Opcode & 15)
+		in.Cond = Cond(in.Enc.Opcode & 15)
 	case OpMOVS, OpSTOS, OpLODS, OpCMPS, OpSCAS, OpINS, OpOUTS:
 		s.str(f.op)
 	// lea computes an address and reads nothing there. A size would look like an access.
@@ -85,7 +85,7 @@ func (s *state) effects(f *form) {
 	// 90 is xchg of rax with rax, which is nop; with REX.B it exchanges with r8. As xchg it would clear eax's upper
 	// half, which nop does not (SDM Vol. 2, XCHG and NOP).
 	case OpXCHG:
-		if in.Opcode == 0x90 && in.Map == 0 && s.b == 0 {
+		if in.Enc.Opcode == 0x90 && in.Enc.Map == 0 && s.b == 0 {
 			// nop: pause with f3
 			in.Op = OpNOP
 			if in.Prefix&PrefixF3 != 0 {
@@ -105,7 +105,7 @@ func byteOp(in *Inst) bool {
 	}
 	switch in.Op {
 	case OpLODS, OpXLAT, OpLAHF:
-		return in.Opcode&1 == 0 || in.Op != OpLODS
+		return in.Enc.Opcode&1 == 0 || in.Op != OpLODS
 	}
 	return false
 }
@@ -126,7 +126,7 @@ func (s *state) str(op Op) {
 	m.Addr32 = in.Prefix&PrefixAddrSize != 0
 	// The lowest bit of the opcode tells bytes from larger units.
 	n := in.OpSize
-	if in.Opcode&1 == 0 {
+	if in.Enc.Opcode&1 == 0 {
 		n = 1
 	}
 	// Ports have at most 4 bytes: REX.W does not widen ins and outs.

@@ -54,18 +54,18 @@ func probe(slot int, f *form, pp, w, l, reg, mod int) []byte {
 		b = append(b, 0xc4, 0xe0|byte(m-3), byte(w)<<7|vvvv<<3|byte(l)<<2|byte(pp))
 	case m < 13:
 		b = append(b, 0x62, 0xf0|byte(m-6), byte(w)<<7|vvvv<<3|4|byte(pp), byte(l)<<5|8)
-		if in := (&Inst{Encoding: Encoding{Enc: EncEVEX, Map: uint8(m - 6), Opcode: op}}); isVSIB(in) {
+		if in := (&Inst{Enc: Encoding{Form: FormEVEX, Map: uint8(m - 6), Opcode: op}}); isVSIB(in) {
 			b[3] |= 1
 		}
 	default:
 		b = append(b, 0x8f, 0xe0|byte(m-5), byte(w)<<7|vvvv<<3|byte(l)<<2|byte(pp))
 	}
 	b = append(b, op)
-	s := state{in: &Inst{Encoding: Encoding{Opcode: op}}}
-	s.in.Map = uint8(m)
+	s := state{in: &Inst{Enc: Encoding{Opcode: op}}}
+	s.in.Enc.Map = uint8(m)
 	if m >= 4 {
-		s.in.Enc = EncVEX
-		s.in.Map = uint8(m - 3)
+		s.in.Enc.Form = FormVEX
+		s.in.Enc.Map = uint8(m - 3)
 	}
 	if s.hasModRM() {
 		switch {

@@ -83,11 +83,11 @@ func (in *Inst) Mnemonic() string {
 	case OpCWD:
 		return map[uint8]string{2: "cwd", 4: "cdq", 8: "cqo"}[in.OpSize]
 	case OpCMPXCHG8B:
-		if in.W {
+		if in.Enc.W {
 			return "cmpxchg16b"
 		}
 	case OpMOV:
-		if in.ImmLen == 8 {
+		if in.Enc.ImmLen == 8 {
 			return "movabs"
 		}
 	case OpFOTHER:
@@ -103,7 +103,8 @@ func (in *Inst) Text(pc uint64) string {
 	if in.Prefix&PrefixLock != 0 {
 		b.WriteString("lock ")
 	}
-	if in.isString() || in.Map == 1 && in.Opcode|1 == 0xa7 && in.Enc == EncLegacy { // the second: VIA's xstore and its kin
+	// Besides string instructions VIA's xstore and its kin.
+	if in.isString() || in.Enc.Map == 1 && in.Enc.Opcode|1 == 0xa7 && in.Enc.Form == FormLegacy {
 		switch {
 		case in.Prefix&PrefixF3 != 0:
 			b.WriteString("rep ")
@@ -159,7 +160,7 @@ func (in *Inst) argText(a *Arg, pc uint64) string {
 	case KRel:
 		return hex(int64(in.Target(pc)))
 	case KImm:
-		if in.ImmLen == 0 {
+		if in.Enc.ImmLen == 0 {
 			return "1"
 		}
 		return hex(in.cut(in.Imm))
@@ -175,7 +176,7 @@ func (in *Inst) argText(a *Arg, pc uint64) string {
 // bits.
 func (in *Inst) cut(v int64) int64 {
 	n := in.OpSize
-	if in.Args[0].Size == 1 && in.Enc == EncLegacy && in.Args[0].Kind != KImm {
+	if in.Args[0].Size == 1 && in.Enc.Form == FormLegacy && in.Args[0].Kind != KImm {
 		n = 1
 	}
 	if v < 0 && n < 8 && in.Op != OpPUSH {
@@ -189,7 +190,7 @@ func (in *Inst) memText(a *Arg) string {
 	var b strings.Builder
 	// lea and movabs take no size word.
 	if n := sizeNames[uint16(a.Size)]; n != "" && in.Op != OpLEA && in.Op != OpMOVABS {
-		if in.Broadcast {
+		if in.Enc.Broadcast {
 			b.WriteString("BCST ")
 		} else {
 			b.WriteString(n + " PTR ")
@@ -232,7 +233,7 @@ func (in *Inst) memText(a *Arg) string {
 		plus = "+"
 	}
 	// objdump shows a displacement of 0 if it is encoded.
-	if m.Disp != 0 || in.DispLen > 0 {
+	if m.Disp != 0 || in.Enc.DispLen > 0 {
 		if m.Disp < 0 {
 			b.WriteString("-" + hex(-m.Disp))
 		} else {

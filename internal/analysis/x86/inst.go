@@ -138,15 +138,15 @@ const (
 	PrefixLateRex
 )
 
-// Enc is the form of encoding.
-type Enc uint8
+// Form is the form of encoding.
+type Form uint8
 
 // The encodings.
 const (
-	EncLegacy Enc = iota
-	EncVEX
-	EncEVEX
-	EncXOP
+	FormLegacy Form = iota
+	FormVEX
+	FormEVEX
+	FormXOP
 )
 
 // Inst is a decoded instruction.
@@ -175,12 +175,12 @@ type Inst struct {
 	Cond   Cond
 	OpSize uint8 // 1, 2, 4 or 8: the operand size
 
-	Encoding
+	Enc Encoding
 }
 
 // Encoding says how an instruction is encoded, apart from its operands.
 type Encoding struct {
-	Enc       Enc
+	Form      Form
 	Map       uint8 // 0 one-byte opcodes, 1 0f, 2 0f38, 3 0f3a, else as VEX, EVEX or XOP number them
 	Opcode    uint8
 	PP        uint8 // the mandatory prefix: 0 none, 1 66, 2 f3, 3 f2
@@ -189,9 +189,7 @@ type Encoding struct {
 	L         uint8 // vector length 0, 1, 2
 	HasModRM  bool
 	ModRM     uint8
-	SIB       uint8
 	Broadcast bool  // EVEX.b with a memory operand
-	Prefixes  uint8 // bytes of legacy prefixes
 	DispLen   uint8 // bytes
 	ImmLen    uint8 // bytes
 }

@@ -64,7 +64,7 @@ func (s *state) immediates(f *form) error {
 			v = int64(binary.LittleEndian.Uint64(b))
 		}
 		s.pos += n
-		in.ImmLen += uint8(n)
+		in.Enc.ImmLen += uint8(n)
 		switch {
 		case a.kind == argAbs:
 			if n == 4 {
@@ -105,19 +105,19 @@ func (s *state) size(n uint8) uint8 {
 		return min(s.in.OpSize, 4)
 	// y: 4, or 8 with W.
 	case sizeY:
-		if s.in.W {
+		if s.in.Enc.W {
 			return 8
 		}
 		return 4
 	// The vector length, or a half, a quarter or an eighth of it; with rounding control it is 512 bits.
 	case sizeL, sizeL2, sizeL4, sizeL8:
-		if s.in.Enc == EncEVEX && s.in.Broadcast && s.in.ModRM >= 0xc0 {
+		if s.in.Enc.Form == FormEVEX && s.in.Enc.Broadcast && s.in.Enc.ModRM >= 0xc0 {
 			return 64 >> (n - sizeL)
 		}
-		return 16 << s.in.L >> (n - sizeL)
+		return 16 << s.in.Enc.L >> (n - sizeL)
 	// cmpxchg8b and cmpxchg16b.
 	case sizeCX:
-		if s.in.W {
+		if s.in.Enc.W {
 			return 16
 		}
 		return 8
@@ -143,7 +143,7 @@ func (s *state) operands(f *form) {
 	// In 64-bit mode push and pop have no 4-byte form.
 	if stackOp(f.op) {
 		in.OpSize = 8
-		if in.Prefix&PrefixOpSize != 0 && !in.W {
+		if in.Prefix&PrefixOpSize != 0 && !in.Enc.W {
 			in.OpSize = 2
 		}
 	}
@@ -164,7 +164,7 @@ func (s *state) operands(f *form) {
 		o.Access = Access(f.acc >> (2 * i) & 3)
 		// r/m: a register or memory, by mod.
 		kind, size := a.kind, a.size
-		if a.mem != 0 && in.ModRM < 0xc0 {
+		if a.mem != 0 && in.Enc.ModRM < 0xc0 {
 			kind, size = argMem, a.mem
 		}
 		o.Size = s.size(size)
@@ -219,10 +219,10 @@ func (s *state) number(f field) uint8 {
 	switch f {
 	// With REX.R or VEX's R.
 	case fieldReg:
-		return in.ModRM>>3&7 | s.r
+		return in.Enc.ModRM>>3&7 | s.r
 	// With REX.B.
 	case fieldRM:
-		return in.ModRM&7 | s.b
+		return in.Enc.ModRM&7 | s.b
 	// The extra operand of VEX and EVEX.
 	case fieldV:
 		return s.vvvv
@@ -231,14 +231,14 @@ func (s *state) number(f field) uint8 {
 		return uint8(in.Imm) >> 4 & 15
 	// In the opcode's low three bits.
 	case fieldOp:
-		return in.Opcode&7 | s.b
+		return in.Enc.Opcode&7 | s.b
 	}
 	return 0
 }
 
 // high is bit 4 of a vector register's number.
 func (s *state) high(f field) uint8 {
-	if s.in.Enc != EncEVEX {
+	if s.in.Enc.Form != FormEVEX {
 		return 0
 	}
 	switch f {
@@ -262,7 +262,7 @@ func (s *state) gpr(o *Arg, a *argSpec) {
 	} else {
 		o.Reg = s.number(a.field) & 15
 		// Without REX, byte registers 4 to 7 are ah, ch, dh and bh.
-		if o.Size == 1 && in.Rex == 0 && in.Enc == EncLegacy && o.Reg >= 4 && o.Reg < 8 {
+		if o.Size == 1 && in.Enc.Rex == 0 && in.Enc.Form == FormLegacy && o.Reg >= 4 && o.Reg < 8 {
 			o.Reg -= 4
 			o.High = true
 		}

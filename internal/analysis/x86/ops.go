@@ -1,7 +1,7 @@
 package x86
 
 // The mnemonics that code asks for. The others, most of them of vector instructions, have no name in Go: gen numbers
-// them after these. To name another one, add it here and run gen.
+// them after these. To name another one, add it here and run go generate.
 const (
 	OpUnknown Op = iota
 	OpADD

@@ -71,7 +71,7 @@ func quick(code []byte, in *Inst) bool {
 	*in = Inst{}
 	in.Mem.Base, in.Mem.Index = None, None
 	in.OpSize = 4 + rex>>1&4 // 8 with REX.W
-	in.W, in.Rex, in.Map, in.Opcode = rex&8 != 0, rex, uint8(slot>>8), b
+	in.Enc.W, in.Enc.Rex, in.Enc.Map, in.Enc.Opcode = rex&8 != 0, rex, uint8(slot>>8), b
 	if how >= quMR {
 		return in.quickModRM(code, off, how, slot)
 	}
@@ -102,20 +102,20 @@ func quick(code []byte, in *Inst) bool {
 		a.Access, a.Size = Access(f.acc&3), in.OpSize
 		in.quickGPR(a, b&7|rex<<3&8)
 		in.Args[1] = Arg{Kind: KImm, Access: Access(f.acc >> 2 & 3), Size: in.OpSize}
-		if in.ImmLen = in.OpSize; in.W {
+		if in.Enc.ImmLen = in.OpSize; in.Enc.W {
 			in.Imm = int64(binary.LittleEndian.Uint64(code[off:]))
 		} else {
 			in.Imm = int64(int32(binary.LittleEndian.Uint32(code[off:])))
 		}
-		in.Len = uint8(off) + in.ImmLen
+		in.Len = uint8(off) + in.Enc.ImmLen
 		return true
 	case quRel8:
-		in.ImmLen, in.Imm = 1, int64(int8(code[off]))
+		in.Enc.ImmLen, in.Imm = 1, int64(int8(code[off]))
 	case quRel32:
-		in.ImmLen, in.Imm = 4, int64(int32(binary.LittleEndian.Uint32(code[off:])))
+		in.Enc.ImmLen, in.Imm = 4, int64(int32(binary.LittleEndian.Uint32(code[off:])))
 	}
-	in.NArgs, in.Len = 1, uint8(off)+in.ImmLen
-	*a = Arg{Kind: KRel, Access: Access(f.acc & 3), Size: in.ImmLen}
+	in.NArgs, in.Len = 1, uint8(off)+in.Enc.ImmLen
+	*a = Arg{Kind: KRel, Access: Access(f.acc & 3), Size: in.Enc.ImmLen}
 	switch f.op {
 	case OpCALL:
 		in.OpSize = 8
@@ -132,7 +132,7 @@ func quick(code []byte, in *Inst) bool {
 func (in *Inst) quickModRM(code []byte, off int, how uint8, slot int) bool {
 	modrm := code[off]
 	off++
-	in.HasModRM, in.ModRM = true, modrm
+	in.Enc.HasModRM, in.Enc.ModRM = true, modrm
 	f := &forms[spans[slot].first]
 	if f.reg != 0xff { // reg chooses one of eight
 		// 80, 81, 83 and c1 have eight forms in the order of reg. c6 and c7 have mov at 0, xabort and xbegin at 7. The
@@ -156,7 +156,7 @@ func (in *Inst) quickModRM(code []byte, off int, how uint8, slot int) bool {
 	}
 	// The r/m operand. lea of a register is invalid; ah to bh need the general steps.
 	if modrm >= 0xc0 {
-		if how == quLEA || !in.quickGPR(rm, modrm&7|in.Rex<<3&8) {
+		if how == quLEA || !in.quickGPR(rm, modrm&7|in.Enc.Rex<<3&8) {
 			return false
 		}
 	} else {
@@ -171,49 +171,48 @@ func (in *Inst) quickModRM(code []byte, off int, how uint8, slot int) bool {
 	switch how {
 	case quMI8:
 		other.Kind = KImm
-		in.ImmLen, in.Imm = 1, int64(int8(code[off]))
+		in.Enc.ImmLen, in.Imm = 1, int64(int8(code[off]))
 		if f.args[1].kind == argImmU {
 			in.Imm = int64(code[off])
 		}
 	case quMI32:
 		other.Kind = KImm
-		in.ImmLen, in.Imm = 4, int64(int32(binary.LittleEndian.Uint32(code[off:])))
+		in.Enc.ImmLen, in.Imm = 4, int64(int32(binary.LittleEndian.Uint32(code[off:])))
 	default:
-		if !in.quickGPR(other, modrm>>3&7|in.Rex<<1&8) {
+		if !in.quickGPR(other, modrm>>3&7|in.Enc.Rex<<1&8) {
 			return false
 		}
 		if f.op == OpCMOVCC {
-			in.Cond = Cond(in.Opcode & 15)
+			in.Cond = Cond(in.Enc.Opcode & 15)
 		}
 	}
-	in.Len = uint8(off) + in.ImmLen
+	in.Len = uint8(off) + in.Enc.ImmLen
 	return true
 }
 
 // quickMem reads SIB and displacement, from code[off] on, and returns where they end. It is memory without VSIB, EVEX
 // and address prefixes.
 func (in *Inst) quickMem(code []byte, off int) int {
-	m, mod, rm := &in.Mem, in.ModRM>>6, in.ModRM&7
+	m, mod, rm := &in.Mem, in.Enc.ModRM>>6, in.Enc.ModRM&7
 	m.Scale = 1
 	n := [4]uint8{0, 1, 4, 0}[mod]
 	switch {
 	case rm == 4:
 		b := code[off]
 		off++
-		in.SIB = b
-		if x := b>>3&7 | in.Rex<<2&8; x != 4 {
+		if x := b>>3&7 | in.Enc.Rex<<2&8; x != 4 {
 			m.Index, m.Scale = Reg(x), 1<<(b>>6)
 		}
 		if b&7 == 5 && mod == 0 {
 			n = 4
 		} else {
-			m.Base = Reg(b&7 | in.Rex<<3&8)
+			m.Base = Reg(b&7 | in.Enc.Rex<<3&8)
 		}
 	case rm == 5 && mod == 0:
 		n = 4
 		m.Base = RIP
 	default:
-		m.Base = Reg(rm | in.Rex<<3&8)
+		m.Base = Reg(rm | in.Enc.Rex<<3&8)
 	}
 	switch n {
 	case 1:
@@ -221,7 +220,7 @@ func (in *Inst) quickMem(code []byte, off int) int {
 	case 4:
 		m.Disp = int64(int32(binary.LittleEndian.Uint32(code[off:])))
 	}
-	in.DispLen = n
+	in.Enc.DispLen = n
 	return off + int(n)
 }
 
@@ -238,7 +237,7 @@ func (in *Inst) quickSize(n uint8) uint8 {
 
 // quickGPR makes an operand, whose access and size are set, a general register; false for ah, ch, dh and bh.
 func (in *Inst) quickGPR(a *Arg, reg uint8) bool {
-	if a.Size == 1 && in.Rex == 0 && reg >= 4 {
+	if a.Size == 1 && in.Enc.Rex == 0 && reg >= 4 {
 		return false
 	}
 	a.Kind, a.Reg = KGPR, reg

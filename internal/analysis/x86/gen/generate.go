@@ -608,29 +608,29 @@ func (f *form) source(id string, slot int) string {
 // zeroField is a field that a literal need not have.
 var zeroField = regexp.MustCompile(`, \w+: (0x0\b|0\b|\[5\]argSpec\{\})`)
 
-// generate reads both lists and writes the tables. It writes the forms in the order of slots; of one slot, in the order
-// of the lists, on which match relies.
-func generate() error {
+// generate returns the source of the tables, made of both lists. The forms are in the order of slots; of one slot, in
+// the order of the lists, on which match relies.
+func generate() ([]byte, error) {
 	var forms []*form
 	hand, err := readLines("legacy.txt")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, l := range append(arithmetic(), hand...) {
 		fs, err := handForms(l)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		forms = append(forms, fs...)
 	}
 	vec, err := readLines("vector.txt")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, l := range vec {
 		f, err := vectorForm(l)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		forms = append(forms, f)
 	}
@@ -642,12 +642,13 @@ func generate() error {
 	// The mnemonics: those that code names, then the others in the order of the alphabet.
 	source, err := os.ReadFile("../ops.go")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ids := map[string]string{} // what stands for a mnemonic in the source
 	names := []string{"(unknown)"}
 	named := map[string]string{"OpTHREEDNOW": "3dnow"}
-	for _, id := range opRE.FindAllString(string(source), -1) {
+	for _, line := range opRE.FindAllString(string(source), -1) {
+		id := line[1:]
 		name := cmp.Or(named[id], strings.ToLower(id[2:]))
 		if ids[name] == "" {
 			ids[name] = id
@@ -682,12 +683,8 @@ func generate() error {
 		b.WriteString(f.source(ids[f.name], slot(f)))
 	}
 	b.WriteString("}\n")
-	src, err := format.Source(b.Bytes())
-	if err != nil {
-		return err
-	}
-	return os.WriteFile("../ztables.go", src, 0o644)
+	return format.Source(b.Bytes())
 }
 
-// opRE is the constant of a mnemonic.
-var opRE = regexp.MustCompile(`\bOp[A-Z0-9]+\b`)
+// opRE is the constant of a mnemonic, as the first word of a line.
+var opRE = regexp.MustCompile(`(?m)^\tOp[A-Z0-9]+\b`)

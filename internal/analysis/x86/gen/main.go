@@ -8,6 +8,9 @@ import (
 	"os"
 )
 
+// output is the file that generate makes.
+const output = "../ztables.go"
+
 func main() {
 	h := flag.Bool("harvest", false, "make vector.txt with objdump first")
 	flag.Parse()
@@ -17,7 +20,11 @@ func main() {
 			os.Exit(1)
 		}
 	}
-	if err := generate(); err != nil {
+	source, err := generate()
+	if err == nil {
+		err = os.WriteFile(output, source, 0o644)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
