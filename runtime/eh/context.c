@@ -24,7 +24,8 @@ void ehx_set_ip_(struct ehx_context *c, uint64_t pc)
 
 uint64_t ehx_get_cfa_(struct ehx_context *c) { return ours(c) ? c->frame->rsp : libgcc__Unwind_GetCFA(c); }
 
-/* A register that functions may change is known only if a routine has set it. */
+/* A register that functions may change is known only if a routine has set it; reading another one gives what
+ * was last written to any. The word is per thread, since threads throw at the same time. */
 static uint64_t *place(struct ehx_context *c, int reg)
 {
     static __thread uint64_t none __attribute__((tls_model("initial-exec")));
@@ -60,6 +61,7 @@ void ehx_set_gr_(struct ehx_context *c, int reg, uint64_t value)
     }
 }
 
+/* filled completes a context that was made for a stop function, which rarely asks for more than the pc. */
 static inline struct ehx_context *filled(struct ehx_context *c)
 {
     if (unlikely(!c->filled))
@@ -81,6 +83,8 @@ uint64_t ehx_get_start_(struct ehx_context *c)
 uint64_t ehx_get_text_(struct ehx_context *c) { return ours(c) ? 0 : libgcc__Unwind_GetTextRelBase(c); }
 uint64_t ehx_get_data_(struct ehx_context *c) { return ours(c) ? 0 : libgcc__Unwind_GetDataRelBase(c); }
 
+/* The whole of libgcc's function of that name; the reason says that a foreign catch clause ends with the
+ * exception. */
 __attribute__((visibility("default"))) void _Unwind_DeleteException(struct ehx_exception *e)
 {
     enum { FOREIGN_EXCEPTION_CAUGHT = 1 };

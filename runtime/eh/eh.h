@@ -139,6 +139,8 @@ typedef ehx_reason ehx_stop(int version, int actions, uint64_t class, struct ehx
 enum ehx_kind { KIND_SKIP, KIND_CLEANUP, KIND_ACTION, KIND_ACTION_CLEANUP, KIND_HAND_OVER, KIND_ASK,
     KIND_ARGS = 8 /* with one of these: see pad */ };
 
+/* BASE_RSP and BASE_RBP are struct ehu_plain's; BASE_WALK: the step is none of these, and ehx_walk_ takes
+ * it. */
 enum { BASE_WALK = BASE_RBP + 1 };
 
 /*
@@ -158,7 +160,9 @@ struct ehx_what {
     ehx_personality *personality;
 };
 
+/* ehx_kind_ returns the kind without the mark of arguments. */
 static inline unsigned ehx_kind_(const struct ehx_step *s) { return s->kind & ~(unsigned)KIND_ARGS; }
+/* User addresses have 47 bits, so a pad leaves 16 for the words of arguments. */
 #define PAD_BITS 48
 static inline uint64_t ehx_pad_(uint64_t pad) { return pad & (((uint64_t)1 << PAD_BITS) - 1); }
 static inline uint64_t ehx_args_(uint64_t pad) { return pad >> PAD_BITS; }
@@ -197,6 +201,8 @@ static inline __attribute__((always_inline)) bool ehx_unchanged_(const _Atomic u
 
 /* A word of a slot, and a smaller part of one. */
 typedef uint64_t __attribute__((may_alias)) ehx_any;
+/* EHX_GET reads a word of a slot that others may write: relaxed, so it compiles to a plain load and is no
+ * data race. */
 #define EHX_GET(what) __atomic_load_n(&(what), __ATOMIC_RELAXED)
 
 static inline __attribute__((always_inline)) void ehx_copy_from_(void *to, const void *slot, size_t size)
@@ -242,6 +248,8 @@ _Static_assert(offsetof(struct ehx_known, key) == KNOWN_KEY && offsetof(struct e
                    offsetof(struct ehx_exception, private_2) == EXCEPTION_PRIVATE_2,
                "entry.S");
 
+/* 2,048 return addresses take 128 KB. Most programs throw through fewer than a hundred, whose 16 KB are
+ * touched at the start. */
 enum { KNOWN_SLOTS = 1 << KNOWN_BITS, KNOWN_FEW = 256 };
 extern struct ehx_known ehx_known_[KNOWN_SLOTS];
 /* Until they are full, only the first KNOWN_FEW slots are used, whose pages are touched at the start. */
@@ -255,6 +263,7 @@ static inline bool ehx_seldom_(void)
     return ehx_seed_ >> 26 == 0;
 }
 
+/* ehx_slot_ is Fibonacci hashing: the upper bits of a product with 2^64 divided by the golden ratio. */
 static inline size_t ehx_slot_(uint64_t key)
 {
     return (key * KNOWN_HASH) >> (64 - KNOWN_BITS) & EHX_GET(ehx_slot_mask_);
@@ -305,6 +314,7 @@ static inline __attribute__((always_inline)) void ehx_look_(struct ehx_seen *s, 
    negative value. */
 int ehx_walk_(struct ehx_frame *f, bool *exact);
 
+/* ehx_word_ reads a word of the running thread's stack, which a throw through these frames may always read. */
 static inline uint64_t ehx_word_(uint64_t address) { return *(const uint64_t *)(uintptr_t)address; }
 
 /* The first word of struct ehx_step: cfa, base, kind, rbp, rbx from bit 0, 32, 40, 48, 56 on. */
@@ -342,6 +352,8 @@ static inline __attribute__((always_inline)) void ehx_saved_(struct ehx_frame *f
     }
 }
 
+/* ehx_step_ takes the step to the caller. A CFA that does not rise would be a loop: EHU_NOT_RISING, which
+ * hands over. */
 static inline __attribute__((always_inline)) int ehx_step_(struct ehx_frame *f, bool *exact, const struct ehx_step *s)
 {
     uint64_t step = ehx_first_word_(s);

@@ -11,6 +11,8 @@ __thread uint32_t ehx_seed_;
 
 /* ------------------------------------------------------------------------------- learning a step */
 
+/* learn_step notes the step to the caller if it is plain. Otherwise the base stays BASE_WALK: the eh_elf
+ * takes it each time. */
 static void learn_step(struct ehx_what *is, const struct ehu_object *o, uint64_t pc, bool exact)
 {
     struct ehu_plain p;
@@ -25,6 +27,8 @@ static void learn_step(struct ehx_what *is, const struct ehu_object *o, uint64_t
 
 /* ------------------------------------------------------------------------------- other steps */
 
+/* ehx_walk_ may read all memory below the end of user space (47 bits; the first page is never mapped): these
+ * are frames of the running thread, which the throw is about to enter, so their words can be read. */
 int ehx_walk_(struct ehx_frame *f, bool *exact)
 {
     static const eh_elf_memory_t all = {.lo = 4096, .size = ((uint64_t)1 << 47) - 8192, .bytes = (const void *)4096};
@@ -56,13 +60,16 @@ int ehx_walk_(struct ehx_frame *f, bool *exact)
 
 /* ------------------------------------------------------------------------------- learning */
 
-/* has_table reports whether libgcc finds the object's rows: by PT_GNU_EH_FRAME, or because they are registered. */
+/* has_table reports whether libgcc finds the object's rows: by PT_GNU_EH_FRAME, or because they are
+ * registered. A frame whose rows libgcc does not find ends its throw, and so it must end this one. */
 static bool has_table(uint64_t pc)
 {
     struct dl_find_object found;
     return _dl_find_object((void *)(uintptr_t)pc, &found) == 0 && found.dlfo_eh_frame;
 }
 
+/* write_known stores what was learnt. A slot that another thread is writing stays as it is: the frame is
+ * learnt again. */
 static void write_known(struct ehx_known *k, const struct ehx_what *is, uint64_t key, uint64_t loads)
 {
     uint64_t pc = key / 2, turn;
@@ -81,6 +88,7 @@ static void write_known(struct ehx_known *k, const struct ehx_what *is, uint64_t
     ehx_end_writing_(&k->turn, turn);
 }
 
+/* in_use reports whether a slot holds an address that is still valid. */
 static bool in_use(const struct ehx_known *k, uint64_t loads)
 {
     return EHX_GET(k->key) != 0 && EHX_GET(k->loads) == loads;
@@ -104,6 +112,8 @@ static void note(const struct ehx_what *is, uint64_t key, uint64_t loads)
     write_known(k, is, key, loads);
 }
 
+/* ehx_learn_ asks the eh_elf of a pc's object for its row and its site, some hundred nanoseconds; the
+ * results are noted. Without an eh_elf, a row or a site table, the frame is to be handed over. */
 __attribute__((noinline, cold)) void ehx_learn_(struct ehx_what *is, uint64_t pc, bool exact, uint64_t loads)
 {
     memset(is, 0, sizeof *is);
@@ -147,6 +157,7 @@ __attribute__((noinline)) void ehx_look_again_(struct ehx_seen *s, uint64_t pc, 
         __atomic_store_n(&callee->next[which], (uint16_t)(s->slot - ehx_known_), __ATOMIC_RELAXED);
 }
 
+/* all_in copies all that a slot knows, if it is the key's and still valid. */
 static bool all_in(struct ehx_what *is, const struct ehx_known *k, uint64_t key, uint64_t loads)
 {
     struct ehx_known copy;

@@ -5,6 +5,8 @@ struct ehx_stride ehx_strides_[STRIDE_SLOTS];
 struct ehx_trail ehx_trails_[TRAIL_SLOTS];
 uint16_t ehx_hints_[TRAIL_SLOTS];
 
+/* ehx_forget_ makes all slots invalid by a number of loads that never occurs, 0. Slots in other threads'
+ * hands are skipped: what these store concerns their own stacks. */
 void ehx_forget_(void)
 {
     uint64_t turn;
@@ -72,6 +74,8 @@ static bool find(struct ehx_seen *s, uint64_t pc, uint64_t loads)
     return ehx_in_slot_(s, &ehx_known_[i], pc * 2, loads) || ehx_in_slot_(s, &ehx_known_[i ^ 1], pc * 2, loads);
 }
 
+/* ehx_learn_stride_ stores the stride that begins at the frame f, whose slot is from, as far as its frames
+ * are known. All of it is read again from the stack, since the walk that asks has kept nothing. */
 __attribute__((noinline, cold)) void ehx_learn_stride_(struct ehx_stride *t, struct ehx_frame f, struct ehx_known *from,
     uint64_t loads)
 {
@@ -105,6 +109,7 @@ __attribute__((noinline, cold)) void ehx_learn_stride_(struct ehx_stride *t, str
         new.kinds = STRIDE_NONE;
     else
         new.up = 8 * (uint64_t)new.at[n - 1] + 8, new.pc_after = new.pc[n - 1];
+    /* The last group repeats the last frame, so that groups are compared without counting. */
     for (int i = n; n >= STRIDE_MIN && i % STRIDE_GROUP != 0; i++) {
         new.at[i] = new.at[n - 1];
         new.pc[i] = new.pc[n - 1];

@@ -13,6 +13,7 @@
 
 #pragma GCC visibility push(hidden)
 
+/* In the order of struct ehx_step. */
 enum { PATH_RBP, PATH_RBX, PATH_R12, PATH_R13, PATH_R14, PATH_R15, PATH_REGS };
 
 /* A stride leads from a frame over frames of KIND_SKIP and KIND_CLEANUP. Offsets are in words. */

@@ -16,6 +16,9 @@ static struct ehx_answer hand_over(void (*to)(void))
     return (struct ehx_answer){ANSWER_JUMP, (uint64_t)(uintptr_t)to};
 }
 
+/* loads_now returns how many objects were ever loaded and unloaded: loaded ones are adds less subs, so twice
+ * the adds less those is the sum of both. Two words of the loader's memory are read without its lock; a
+ * throw cannot run in a frame of an object whose load or unload has not ended. */
 static inline uint64_t loads_now(void)
 {
     if (unlikely(!ehx_loads_))
@@ -25,6 +28,9 @@ static inline uint64_t loads_now(void)
 
 _Atomic uint64_t ehx_table_loads_;
 
+/* refresh brings libehunwind's table up to date after a dlopen or dlclose. It takes a lock and maps files,
+ * once for each change. 0 hands over to libgcc: the loader does not count, or a child of fork may have
+ * inherited a lock that is held. */
 static __attribute__((noinline, cold)) uint64_t refresh(uint64_t loads)
 {
     if (loads == 0 || !ehu_catch_up_(loads))
@@ -48,6 +54,9 @@ void ehx_begin_(void) { begin(); }
 /* What libgcc puts into private_2 for the frame of the handler (uw_identify_context). */
 static inline uint64_t identity(const struct ehx_frame *f, bool exact) { return f->rsp - exact; }
 
+/* ask calls a personality routine (Itanium C++ ABI, Exception Handling, 1.6: version 1), as the code of
+ * the program that it is. It runs above this function's frame, may throw itself, and in the cleanup phase
+ * changes the context to continue in. */
 static __attribute__((noinline)) ehx_reason ask(int actions, struct ehx_exception *e, struct ehx_frame *f, bool exact,
                                                 const struct ehx_what *is, struct ehx_context *c)
 {
@@ -56,7 +65,8 @@ static __attribute__((noinline)) ehx_reason ask(int actions, struct ehx_exceptio
     return is->personality(1, actions, e->class, e, c);
 }
 
-/* land sets a frame to continue at a landing pad. */
+/* land sets a frame to continue at a landing pad. rax and rdx are the registers of
+ * __builtin_eh_return_data_regno(0) and (1), which GCC's and clang's pads read. */
 static inline struct ehx_answer land(struct ehx_landing *to, struct ehx_frame *f, uint64_t pad, uint64_t rax,
     uint64_t rdx)
 {
@@ -66,20 +76,23 @@ static inline struct ehx_answer land(struct ehx_landing *to, struct ehx_frame *f
     return (struct ehx_answer){ANSWER_LAND, 0};
 }
 
+/* land_cleanup lands at a cleanup's pad: without an action rdx, the selector, is 0. */
 static inline struct ehx_answer land_cleanup(struct ehx_landing *to, struct ehx_frame *f, uint64_t pad,
     struct ehx_exception *e)
 {
     return land(to, f, pad, (uint64_t)(uintptr_t)e, 0);
 }
 
-/* pop_args pops the arguments that a site has on the stack, and returns its pad. */
+/* pop_args pops the arguments that a site has on the stack, and returns its pad. DW_CFA_GNU_args_size: code
+ * built with -mno-accumulate-outgoing-args or -Os pushes arguments, which a pad does not pop. */
 static inline uint64_t pop_args(struct ehx_frame *f, uint64_t pad)
 {
     f->rsp += 8 * ehx_args_(pad);
     return ehx_pad_(pad);
 }
 
-/* land_handler lands at the place that libstdc++'s routine has stored in the exception. */
+/* land_handler lands at the place that libstdc++'s routine has stored in the exception, for which
+ * ehx_caught_ or ehx_recall_ has vouched. */
 static inline struct ehx_answer land_handler(struct ehx_landing *to, struct ehx_frame *f, struct ehx_exception *e)
 {
     const struct ehx_cxa *x = ehx_cxa_(e);
@@ -105,7 +118,8 @@ static struct ehx_answer install(struct ehx_landing *to, struct ehx_frame *f, ui
     return land(to, f, f->pc, c->rax, c->rdx);
 }
 
-/* handler enters the handler that the search phase found in this frame. */
+/* handler enters the handler that the search phase found in this frame. If libstdc++ has not stored its place
+ * (e.g. of a foreign exception), the routine is asked for it, as libgcc asks. */
 static struct ehx_answer handler(struct ehx_landing *to, struct ehx_exception *e, struct ehx_frame *f, bool exact,
     const struct ehx_what *is)
 {
@@ -165,7 +179,8 @@ static struct ehx_answer cleanup(struct ehx_landing *to, struct ehx_exception *e
     return hand_over(to_libgcc);
 }
 
-/* give_up hands a throw that is stuck at a pc over to libgcc. */
+/* give_up hands a throw that is stuck at a pc over to libgcc. Nothing of the program has run since the throw
+ * but personality routines, which libgcc asks again. ehasm preload's message at exit names the pc. */
 static __attribute__((noinline, cold)) struct ehx_answer give_up(uint64_t pc)
 {
     atomic_store_explicit(&ehx_stopped_, pc, memory_order_relaxed);
@@ -180,7 +195,9 @@ struct found {
     struct ehx_what is; /* unless recalled */
 };
 
-/* search finds whether a frame catches: as it did before, or by its personality routine, where that does not fail. */
+/* search finds whether a frame catches: as it did before, or by its personality routine, where that does not
+ * fail. It returns false if the routine reports an error, for which libgcc's search returns
+ * FATAL_PHASE1_ERROR, too. e is changed only as the routine changes it. */
 static inline bool search(struct found *d, struct ehx_exception *e, const struct ehx_frame *f, bool exact, bool asks,
     uint64_t loads)
 {
@@ -193,6 +210,8 @@ static inline bool search(struct found *d, struct ehx_exception *e, const struct
     if (!d->is.personality)
         return true;
     struct ehx_context c;
+    /* The routine may set registers of its context even in the search phase, which must not change the
+     * frame. */
     struct ehx_frame copy = *f;
     ehx_count_(COUNT_ASKED);
     ehx_reason r = ask(SEARCH_PHASE, e, &copy, exact, &d->is, &c);
@@ -218,7 +237,9 @@ static inline struct ehx_answer enter(struct ehx_landing *to, struct ehx_excepti
     return land_handler(to, &to->frame, e);
 }
 
-/* throw_by_frames throws frame by frame, without a trail. It stores the trail in learn, if not null. */
+/* throw_by_frames throws frame by frame, without a trail. It stores the trail in learn, if not null. It is
+ * one pass: while it searches for the handler, it notes the first frame in which the cleanup phase has to
+ * stop, so that that phase need not begin at the throw. */
 static __attribute__((noinline)) struct ehx_answer throw_by_frames(struct ehx_exception *e, struct ehx_landing *to,
     uint64_t loads, struct ehx_trail *learn)
 {
@@ -226,7 +247,7 @@ static __attribute__((noinline)) struct ehx_answer throw_by_frames(struct ehx_ex
     struct ehx_frame f = to->frame, first = f; /* first: the first frame in which the cleanup phase stops, if stops */
     bool exact = false, first_exact = false, stops = false;
     uint64_t first_pad = 0; /* landing pad of first, if it is a mere cleanup */
-    unsigned passed = 1 << KIND_SKIP;
+    unsigned passed = 1 << KIND_SKIP; /* kinds that ehx_advance_ need not show */
     for (ehx_look_again_(&s, f.pc, false, loads);; ) {
         unsigned kind = s.step.kind;
         bool stop = kind != KIND_SKIP;
@@ -255,6 +276,7 @@ static __attribute__((noinline)) struct ehx_answer throw_by_frames(struct ehx_ex
         }
         if (stop && !stops) {
             stops = true;
+            /* The first stop is known, and cleanups behind it are the cleanup phase's. */
             passed |= 1 << KIND_CLEANUP;
             first = f;
             first_exact = exact;
@@ -292,7 +314,8 @@ struct ehx_answer ehx_raise_(struct ehx_exception *e, struct ehx_landing *to)
 
 /* ---------------------------------------------------------------------------------- forced unwinding */
 
-/* What was seen of the first frames before a stop function ran. */
+/* What was seen of the first frames before a stop function ran: pthread_exit and pthread_cancel have two or
+ * three of glibc's own. */
 enum { MAX_AHEAD = 4 };
 struct ahead {
     int n;
@@ -328,10 +351,10 @@ static bool reaches(struct ahead *a, struct ehx_frame f, uint64_t loads)
     return status == EH_ELF_OUTERMOST;
 }
 
-/*
- * forced_on is the fast part of forced: it goes on from a frame, after its stop function, over frames of KIND_SKIP that
- * a plain step and the callee's slot lead to, with s in registers. It returns a status for forced to act on.
- */
+/* forced_on is the fast part of forced: it goes on from a frame, after its stop function, over frames of
+ * KIND_SKIP that a plain step and the callee's slot lead to, with s in registers. It returns a status for
+ * forced to act on. EHU_NOT_RISING ends the unwinding as an error; EH_ELF_OK leaves f before the step that s
+ * says. */
 static int forced_on(struct ehx_frame *f, struct ehx_seen *s, struct ehx_context *c, struct ehx_exception *e,
     uint64_t loads, ehx_stop *stop, void *arg)
 {
@@ -369,6 +392,9 @@ static int forced_on(struct ehx_frame *f, struct ehx_seen *s, struct ehx_context
     return EH_ELF_OK;
 }
 
+/* forced is the one phase of a forced unwinding (Itanium C++ ABI, Exception Handling, 1.3): the stop
+ * function is asked at each frame, then the personality routine. A frame of which nothing is known is an
+ * error there, since neither can be asked twice; reaches has looked ahead up to the first landing pad. */
 static struct ehx_answer forced(struct ehx_landing *to, struct ehx_exception *e, uint64_t loads, const struct ahead *a)
 {
     ehx_stop *stop = (ehx_stop *)(uintptr_t)e->private_1;
@@ -416,6 +442,7 @@ static struct ehx_answer forced(struct ehx_landing *to, struct ehx_exception *e,
     }
 }
 
+/* ehx_forced_ is _Unwind_ForcedUnwind: pthread_exit, pthread_cancel, and thread ends of language run-times. */
 struct ehx_answer ehx_forced_(struct ehx_exception *e, struct ehx_landing *to, ehx_stop *stop, void *arg)
 {
     struct ahead a;
@@ -429,7 +456,8 @@ struct ehx_answer ehx_forced_(struct ehx_exception *e, struct ehx_landing *to, e
 
 /* ---------------------------------------------------------------------------------- going on */
 
-/* ehx_resume_ continues after a cleanup, unless entry.S knows that the next frame has a cleanup, too. */
+/* ehx_resume_ continues after a cleanup, unless entry.S knows that the next frame has a cleanup, too. A pad
+ * calls _Unwind_Resume, which does not return: where the stack ends meanwhile, libgcc aborts, too. */
 struct ehx_answer ehx_resume_(struct ehx_exception *e, struct ehx_landing *to)
 {
     uint64_t loads = begin();
@@ -449,6 +477,8 @@ struct ehx_answer ehx_resume_(struct ehx_exception *e, struct ehx_landing *to)
     return a;
 }
 
+/* ehx_rethrow_ is _Unwind_Resume_or_Rethrow, which __cxa_rethrow calls: a throw anew, or a forced unwinding
+ * that goes on. */
 struct ehx_answer ehx_rethrow_(struct ehx_exception *e, struct ehx_landing *to)
 {
     if (e->private_1 == 0) {

@@ -16,6 +16,8 @@ struct reader {
     bool bad;
 };
 
+/* uleb reads an unsigned LEB128 number. At the end, or beyond 64 bits, it returns 0 and marks the reader as
+ * bad; later reads do the same, so a caller checks once. */
 static uint64_t uleb(struct reader *r)
 {
     uint64_t v = 0;
@@ -53,7 +55,8 @@ static uint64_t arguments(struct reader *r, uint64_t *kind)
     return size / 8;
 }
 
-/* in_function reads the sites of the function from start on, of size bytes, until pc is found. */
+/* in_function reads the sites of the function from start on, of size bytes, until pc is found. A pc between
+ * sites is "ask": in C++ the routine terminates there, since a call that is in no site must not throw. */
 static void in_function(struct reader *r, uint64_t pc, uint64_t start, uint64_t size, uint64_t bias,
     struct ehx_what *is)
 {

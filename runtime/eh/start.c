@@ -50,6 +50,8 @@ void ehx_learn_sizes_(void)
     atomic_store_explicit(&learnt, true, memory_order_release);
 }
 
+/* has_sites reports whether any object's eh_elf was built for exceptions: otherwise every throw would be
+ * handed over, after work. */
 static bool has_sites(void)
 {
     struct ehu_reading r = ehu_enter_(0);
@@ -76,12 +78,15 @@ static bool turn_on(bool secure)
     ehx_loads_init_();
     ehx_types_init_();
     ehx_begin_();
-    /* Touch the pages now. Older kernels do not know the request; there, throws touch them one by one. */
+    /* Touch the pages now: a first throw out of memory, or under a limit of a cgroup, must not need pages of
+     * its thread. Kernels before Linux 5.14 do not know the request; there, throws touch them one by one. */
     uintptr_t from = (uintptr_t)ehx_known_ & ~(uintptr_t)(PAGE - 1);
     madvise((void *)from, (uintptr_t)(ehx_known_ + KNOWN_FEW) - from, MADV_POPULATE_WRITE);
     return true;
 }
 
+/* 101 is the earliest priority that the implementation does not reserve: constructors of the program's
+ * objects may throw. */
 __attribute__((constructor(101))) static void start(void)
 {
     static void *const accessors[NUM_ACCESSORS] = {

@@ -23,6 +23,7 @@ void ehasm_throws(uint64_t *taken, uint64_t *handed, uint64_t *stopped)
     *stopped = atomic_load(&ehx_stopped_);
 }
 
+/* print writes at exit what docs/exceptions.md explains. It uses write, since stdio's streams may be closed. */
 static void print(void)
 {
     char line[512];

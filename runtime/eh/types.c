@@ -16,13 +16,19 @@ static uint64_t thrown_object(const struct ehx_exception *e)
     return is_dependent(e) ? ehx_cxa_(e)->type : (uint64_t)(uintptr_t)e + HEADER;
 }
 
+/* first_letter returns the first letter of a type's mangled name (Itanium C++ ABI, 5.1.5): P pointer, M
+ * pointer to member, D decltype(nullptr), F function, A array, K const; class names begin with a digit or N,
+ * builtin ones with a small letter. The name is the second word of std::type_info. A leading * says that
+ * only its address identifies it. */
 static char first_letter(uint64_t type)
 {
     const char *name = (const char *)(uintptr_t)ehx_word_(type + 8);
     return name[*name == '*'];
 }
 
-/* ehx_type_ returns the type of an exception whose answers can be remembered, otherwise 0. */
+/* ehx_type_ returns the type of an exception whose answers can be remembered, otherwise 0. For members,
+ * functions, arrays and nullptr the handler's match depends on more than the type. CLASS_GNU guarantees
+ * that the words in front of the exception are libstdc++'s. */
 uint64_t ehx_type_(const struct ehx_exception *e)
 {
     if ((e->class != CLASS_GNU && !is_dependent(e)) || !ehx_gxx_)
@@ -45,6 +51,7 @@ static struct {
  */
 static bool points_plainly(uint64_t type)
 {
+    /* Offsets of __pbase_type_info::__pointee and __si_class_type_info::__base_type (cxxabi.h). */
     enum { POINTEE = 24, BASE = 16 };
     if (kinds_of_types.pointer == 0 || ehx_word_(type) != kinds_of_types.pointer)
         return false;
@@ -71,6 +78,7 @@ struct said {
 };
 static struct said said[TYPE_SLOTS];
 
+/* slot mixes place and type by two odd constants of 64 bits; the upper 9 bits number 512 slots. */
 static struct said *slot(uint64_t type, uint64_t place)
 {
     return &said[(place * 0x9e3779b97f4a7c15u ^ type * 0xc2b2ae3d27d4eb4fu) >> 55];
@@ -128,7 +136,9 @@ static bool base_of(struct answer *a, const struct ehx_exception *e)
     return own || points_plainly(a->type);
 }
 
-/* ehx_remember_ stores the routine's latest answer of the search phase. */
+/* ehx_remember_ stores the routine's latest answer of the search phase. It stores nothing that would not be
+ * the same next time: a type made at run time, a selector below 1 (an exception specification), or a pad
+ * that the site table does not name. */
 void ehx_remember_(struct ehx_exception *e, uint64_t type, uint64_t place, uint64_t loads, const struct ehx_what *is,
     bool catches)
 {
@@ -155,13 +165,17 @@ bool ehx_caught_(const struct ehx_exception *e, const struct ehx_what *is, uint6
     return x->selector > 0 && x->caught.pad == pad && pad != 0;
 }
 
-/* vptr returns the first word of a type_info of a kind. */
+/* vptr returns the first word of a type_info of a kind. A vtable begins with two words, the offset to the
+ * top and the type_info, before what objects point to (Itanium C++ ABI, 2.5.2). */
 static uint64_t vptr(const char *vtable)
 {
     uint64_t address = (uint64_t)(uintptr_t)dlsym(RTLD_DEFAULT, vtable);
     return address ? address + 16 : 0;
 }
 
+/* ehx_types_init_ finds libstdc++'s routine and kinds of types among the program's symbols. RTLD_DEFAULT
+ * finds what is loaded at the start; one that comes by dlopen is noticed when a frame with its routine is
+ * met (take_personality), without its types. */
 void ehx_types_init_(void)
 {
     struct dl_find_object o;
