@@ -32,6 +32,7 @@ struct walked {
     enum ehu_worth worth;
 };
 
+/* ours reports whether a context was made by call_back: two words that are no addresses. */
 static bool ours(const struct _Unwind_Context *c) { return c->magic[0] == magic[0] && c->magic[1] == magic[1]; }
 
 /* follow brings the cursor to the frame. */
@@ -59,6 +60,8 @@ static bool next(struct _Unwind_Context *c, const struct walked *w)
     return true;
 }
 
+/* call_back calls the program's function for each frame, from _Unwind_Backtrace's caller on. It returns what
+ * libgcc returns: a callback that ends the walk counts as an error of phase 1. */
 static _Unwind_Reason_Code call_back(_Unwind_Trace_Fn trace, void *arg, const eh_elf_regs_t *regs,
     const struct walked *w)
 {
@@ -117,6 +120,7 @@ struct question {
     uint64_t answer;
 };
 
+/* is_it is the callback of the original's walk: it asks when the original is at the frame in question. */
 static _Unwind_Reason_Code is_it(struct _Unwind_Context *c, void *arg)
 {
     struct question *q = arg;

@@ -35,6 +35,7 @@ static struct cursor *ours(ehp_unw_cursor_t *u)
     return u->word[0] == magic[0] && u->word[1] == magic[1] ? (struct cursor *)(void *)u : NULL;
 }
 
+/* their_init begins a cursor of libunwind's own; UNW_NO_INFO if there is no libunwind. */
 static int their_init(ehp_unw_cursor_t *u, ucontext_t *context, int flags)
 {
     if (flags == 0)

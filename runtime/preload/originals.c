@@ -55,6 +55,7 @@ static const char *file_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
+/* find_named ends the search at the first object whose file name begins with the prefix. */
 static int find_named(struct dl_phdr_info *info, size_t size, void *arg)
 {
     struct named *n = arg;
@@ -95,6 +96,7 @@ struct range {
     uint64_t inside, low, high;
 };
 
+/* find_range finds the executable segment that holds an address. */
 static int find_range(struct dl_phdr_info *info, size_t size, void *arg)
 {
     struct range *r = arg;

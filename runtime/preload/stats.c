@@ -1,3 +1,5 @@
+/* What ehasm preload says at a program's exit: figures with EHASM_STATS=1, and if nothing was taken over,
+ * why not. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -55,6 +57,8 @@ static void say_why(const char *what, uint64_t stopped, const char *otherwise)
 static pid_t began; /* this process, not a child, which inherits the counts */
 static pid_t wanted_of; /* the process that ehasm preload has become; 0 if that is another's launcher */
 
+/* explain says why, in the process that ehasm preload has started alone: children inherit the counts and the
+ * exit handler. */
 static void explain(void)
 {
     char stacks[64];

@@ -10,6 +10,8 @@
 
 #include "record.h"
 
+/* A countdown in each thread: an allocation costs a subtraction and a comparison (entry.S), and only one in
+ * period bytes comes here. Memory of the library is its own (ehu_map_), so it never samples itself. */
 __thread int64_t ehr_left_ EHR_TLS; /* bytes up to the thread's next sample */
 static __thread uint64_t seed EHR_TLS;
 static __thread bool finding EHR_TLS;
@@ -32,6 +34,8 @@ extern void *(*ehr_dlopen_)(const char *, int);
 void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
 void __libc_free(void *);
 
+/* find looks up the next definition behind this library, so that another malloc (jemalloc, tcmalloc) stays
+ * in use. */
 static void find(const char *name, void *to)
 {
     void *address = dlsym(RTLD_NEXT, name);
@@ -68,8 +72,8 @@ void ehr_find_(void)
 
 /* ------------------------------------------------------------------------------- chance */
 
-/* The x87 computes logarithm and power: the C library's are in libm, which programs may
-   not have. */
+/* The x87 computes logarithm and power: the C library's are in libm, which programs may not have. It is the
+ * natural logarithm: ln 2 times log2 x. */
 static double log_of(double x)
 {
     double y;
@@ -77,7 +81,8 @@ static double log_of(double x)
     return y;
 }
 
-/* probability returns 1 - exp(-x). */
+/* probability returns 1 - exp(-x). Beyond 40 the rest is less than a double can show. 2^y is made of f2xm1,
+ * for |y| <= 1 (SDM Vol. 2, F2XM1), and fscale. */
 static double probability(double x)
 {
     enum { SURE = 40 };
@@ -101,10 +106,14 @@ static double uniform(void)
     return (double)((z >> (64 - BITS)) + 1) / (double)(1ull << BITS);
 }
 
+/* gap draws the bytes up to the next sample: an exponential distribution with the period as its mean, by
+ * inversion. */
 static int64_t gap(void) { return (int64_t)(-log_of(uniform()) * (double)ehr_period_()); }
 
 /* ----------------------------------------------------------------- the objects that are there */
 
+/* WINDOW: slots looked at for an address; if all are taken, the sample counts as freed, and no_live says how
+ * many. */
 enum { FREE_AGAIN = 1, BEING_WRITTEN = 2, WINDOW = 64, MASK = (1 << EHR_LIVE_BITS) - 1, MOST = 255 };
 
 static uint64_t hash_of(const void *p) { return (uint64_t)(uintptr_t)p * 0x9e3779b97f4a7c15u; }
@@ -170,13 +179,15 @@ static bool take(const void *p, struct ehr_live *what)
     return false;
 }
 
+/* freed counts an object as freed in the stack that allocated it. */
 static void freed(const struct ehr_live *l)
 {
     ehr_add_(&l->stack->freed_objects, l->objects);
     ehr_add_(&l->stack->freed_bytes, l->bytes);
 }
 
-/* ehr_forget_ is called for what may be a sampled object that is about to be freed. */
+/* ehr_forget_ is called for what may be a sampled object that is about to be freed. entry.S asks the filter
+ * first: of all frees, few come here. */
 void ehr_forget_(const void *p)
 {
     struct ehr_live l;
@@ -186,6 +197,8 @@ void ehr_forget_(const void *p)
 
 /* ---------------------------------------------------------------------------- the samples */
 
+/* sample takes a sample of an object of n bytes at p, null if the allocation failed. It runs in the thread
+ * that allocates, possibly in a handler, and calls nothing of the program. */
 static void sample(const void *p, size_t n, const eh_elf_regs_t *regs)
 {
     if (seed == 0) { /* the thread's first */
@@ -206,6 +219,7 @@ static void sample(const void *p, size_t n, const eh_elf_regs_t *regs)
         ehr_add_(&process->no_room, 1);
         return;
     }
+    /* In units of 1/EHR_UNIT of an object: small ones stand for many, large ones for one. */
     l.objects = (uint64_t)(EHR_UNIT / likely + 0.5);
     l.bytes = (uint64_t)((double)n / likely + 0.5);
     ehr_add_(&process->taken, 1);
@@ -237,6 +251,7 @@ void ehr_sample_(const void *p, size_t n, const eh_elf_regs_t *regs)
     errno = saved;
 }
 
+/* counted is for calls that do not go through entry.S's countdown. */
 static void *counted(void *p, size_t n, const eh_elf_regs_t *regs)
 {
     if (ehr_left_ < 0 || n > (uint64_t)ehr_left_) /* n may be any number if there is no object */
@@ -266,6 +281,7 @@ int ehr_do_posix_memalign_(void **p, size_t align, size_t n, const eh_elf_regs_t
     return failed;
 }
 
+/* followed opens an object and looks up its eh_elf at once: later, in a sandbox, it could not be opened. */
 static void *followed(const char *path, int mode)
 {
     void *handle = ehr_dlopen_(path, mode);
@@ -312,6 +328,8 @@ static bool has_own_malloc(void)
     return same;
 }
 
+/* begin runs before the program's own constructors where the loader lets it, in the main thread.
+ * ehu_be_quiet_ forbids all system calls of walks from then on: a sandbox may punish them. */
 __attribute__((constructor)) static void begin(void)
 {
     int saved = errno;

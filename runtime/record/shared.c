@@ -49,6 +49,7 @@ struct place {
     uint64_t filters; /* of seccomp, that the recorder has itself */
 };
 
+/* parse reads the variable that ehasm heap sets; false if it is not one of ours. */
 static bool parse(const char *text, struct place *p)
 {
     size_t n = text ? strcspn(text, ":") : 0;
@@ -87,6 +88,7 @@ static bool limited(void)
            data.rlim_cur / PART < sizeof(struct ehr_private);
 }
 
+/* MAP_NORESERVE: a window of 64 MB, of which most programs touch little. */
 static void *map_shared(int fd, size_t size, uint64_t offset)
 {
     void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, (off_t)offset);
@@ -135,6 +137,8 @@ static struct ehr_chunk *claim(uint32_t kind, struct ehr_process *p)
     return c;
 }
 
+/* publish makes a chunk visible to the recorder, which reads it while the program runs: token tells written
+ * chunks from the file's zeros. */
 static void publish(struct ehr_chunk *c) { atomic_store_explicit(&c->ready, settings.token, memory_order_release); }
 
 /*
@@ -296,6 +300,8 @@ void ehr_look_(void)
     errno = saved;
 }
 
+/* take_scratch returns room for a deep walk, or null if all are in use: threads and handlers that sample at
+ * the same time. */
 static struct ehr_scratch *take_scratch(struct ehr_private *own)
 {
     for (int i = 0; i < EHR_SCRATCHES; i++)
@@ -304,6 +310,8 @@ static struct ehr_scratch *take_scratch(struct ehr_private *own)
     return NULL;
 }
 
+/* hash_of mixes the pcs with the number of what was mapped: equal addresses of other mappings are another
+ * stack. */
 static uint64_t hash_of(const uint64_t *pc, size_t n, uint64_t mapped)
 {
     uint64_t h = mapped;

@@ -31,6 +31,7 @@ static uint64_t word(const uint8_t *p)
     return w;
 }
 
+/* mix is the round of the specification, word the little-endian load. */
 static uint64_t mix(uint64_t lane, uint64_t w) { return rotate(lane + w * PRIME_2, 31) * PRIME_1; }
 
 uint64_t ehu_xxh64_(const void *bytes, size_t n)

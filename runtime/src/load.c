@@ -20,6 +20,8 @@
 
 #include "internal.h"
 
+/* elfout writes two PT_LOADs, or three with --relro, and a handful of other headers. MAX_SPAN, in bytes, bounds the
+ * address space that a damaged file can take. */
 enum { MAX_SEGMENTS = 16, MAX_SPAN = 1 << 30 };
 
 static uint64_t page_down(uint64_t n) { return n & ~(uint64_t)(PAGE - 1); }
@@ -51,6 +53,8 @@ static bool loadable(const Elf64_Phdr *p, const Elf64_Phdr *relro, uint64_t file
            page_up(p->p_vaddr + p->p_memsz) == page_up(p->p_vaddr + p->p_filesz);
 }
 
+/* read_headers reads and checks the ELF header and the program headers, and sets elf->size: bytes of memory
+ * from the first segment's page to the last one's end. */
 static bool read_headers(int fd, uint64_t file_size, Elf64_Phdr ph[MAX_SEGMENTS], int *num, struct ehu_elf *elf)
 {
     Elf64_Ehdr eh;
@@ -58,6 +62,8 @@ static bool read_headers(int fd, uint64_t file_size, Elf64_Phdr ph[MAX_SEGMENTS]
         eh.e_ident[EI_CLASS] != ELFCLASS64 || eh.e_ident[EI_DATA] != ELFDATA2LSB || eh.e_type != ET_DYN ||
         eh.e_machine != EM_X86_64 || eh.e_phentsize != sizeof *ph || eh.e_phnum > MAX_SEGMENTS)
         return false;
+    /* The program headers follow the ELF header in elfout's files: a read goes on there, one system call
+     * less than a seek. */
     ssize_t want = eh.e_phnum * (ssize_t)sizeof *ph;
     if (eh.e_phoff > file_size || (eh.e_phoff == sizeof eh ? read(fd, ph, (size_t)want) : pread(fd, ph, (size_t)want,
         (off_t)eh.e_phoff)) != want)
@@ -89,6 +95,7 @@ static bool map_segments(int fd, const Elf64_Phdr *ph, int num, struct ehu_elf *
             continue;
         uint64_t lead = p->p_vaddr % PAGE, from = p->p_vaddr - lead;
         int prot = PROT_READ | (p->p_flags & PF_X ? PROT_EXEC : 0), fixed = elf->base ? MAP_FIXED : 0;
+        /* elf->base is link-time address 0, so the first segment must begin there. */
         if (!fixed && from != 0)
             return false;
         void *to = mmap(fixed ? elf->base + from : NULL, fixed ? p->p_filesz + lead : elf->size, prot,
@@ -132,7 +139,9 @@ static void take_sites(const Elf64_Phdr *ph, int num, struct ehu_elf *elf, const
     elf->exceptions = false;
 }
 
-/* read_identity reads the identity note, and the place of the table of sites. */
+/* read_identity reads the identity note, and the place of the table of sites. Notes are aligned to 4 (gABI,
+ * "Note Section"). false: there is none, or one of another version: the interface promises nothing about the
+ * rest of that file. */
 static bool read_identity(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
 {
     bool found = false;
@@ -164,6 +173,7 @@ static bool read_identity(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
                 elf->build_id_size = note.build_id_size;
                 for (eh_elf_part_t part; n.n_descsz - content_at >= sizeof part; content_at += sizeof part) {
                     memcpy(&part, p + desc + content_at, sizeof part);
+                    /* Padding behind the last part. */
                     if (part.size == 0)
                         break;
                     if (elf->num_parts == EH_ELF_MAX_PARTS)
@@ -187,7 +197,8 @@ static bool is_name(const char *name, uint64_t room, const char *with)
     return n <= room && memcmp(name, with, n) == 0;
 }
 
-/* find_code looks up the functions; DT_HASH gives the number of symbols. */
+/* find_code looks up the functions; DT_HASH gives the number of symbols. It refuses what would need a
+ * loader: relocations, initialisers, dependencies. Symbol 0 of DT_HASH's chain counts as well. */
 static bool find_code(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
 {
     uint64_t symtab = 0, strtab = 0, strsz = 0, hash = 0;
@@ -231,6 +242,8 @@ static bool find_code(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
 
 static struct ehu_elf *spare; /* a list; under the lock of table.c, as all of this */
 
+/* new_elf takes a struct from the spare ones, or makes a page of them. It returns null if there is no
+ * memory. */
 static struct ehu_elf *new_elf(void)
 {
     if (!spare) {
@@ -248,6 +261,8 @@ static struct ehu_elf *new_elf(void)
     return elf;
 }
 
+/* ehu_abandon_elfs_ forgets the spare ones, whose list another thread may have been changing at a fork: a
+ * page is lost at most. */
 void ehu_abandon_elfs_(void) { spare = NULL; }
 
 /* ehu_load_ maps an eh_elf. It returns null if the file is not an eh_elf, or is damaged. */
@@ -267,6 +282,7 @@ struct ehu_elf *ehu_load_(int fd, const struct stat *st)
     return NULL;
 }
 
+/* ehu_unload_ unmaps what was mapped, also of an eh_elf that was refused half-way. */
 void ehu_unload_(struct ehu_elf *elf)
 {
     if (elf->base)

@@ -46,6 +46,8 @@ static const struct r_debug *debug_of(const struct dl_phdr_info *program)
     return NULL;
 }
 
+/* mine reports whether a mutex looks like a recursive one that this thread holds once, by glibc's struct
+ * (bits/struct_mutex.h). */
 static int mine(const pthread_mutex_t *m, uint32_t thread)
 {
     return m->__data.__lock != 0 && m->__data.__count == 1 && (uint32_t)m->__data.__owner == thread &&
@@ -53,6 +55,9 @@ static int mine(const pthread_mutex_t *m, uint32_t thread)
            m->__data.__kind == PTHREAD_MUTEX_RECURSIVE_NP;
 }
 
+/* look is called with the loader's lock held, for each object: the program comes first, and tells where the
+ * loader's data lie. In these it notes each word that looks like a mutex of this thread. It returns 1 to end
+ * the search. */
 static int look(struct dl_phdr_info *info, size_t size, void *arg)
 {
     struct question *q = arg;
@@ -101,6 +106,8 @@ static bool answers(uint32_t thread)
     return known == 0 || known == getpid();
 }
 
+/* note_lock keeps the one mutex that this thread had inside the callback and has no longer. With two there
+ * is no telling. */
 static void note_lock(const struct question *q)
 {
     const pthread_mutex_t *lock = NULL;
@@ -147,6 +154,8 @@ static const uint32_t *loaded_word(uint64_t loaded)
     return (const void *)word;
 }
 
+/* ehu_find_counts_ looks for both words by their values, once: later they are read without the lock, at
+ * every throw. If they can't be found, ehu_loader_.adds stays null, and the loader is asked each time. */
 void ehu_find_counts_(void)
 {
     struct ehu_counts c;
@@ -160,6 +169,8 @@ void ehu_find_counts_(void)
     ehu_loader_.loaded = loaded;
 }
 
+/* Its lock is recursive, so a trylock in a handler succeeds if the handler's own thread holds it: then the
+ * count tells. */
 void ehu_iterate_(int (*f)(struct dl_phdr_info *, size_t, void *), void *arg)
 {
     pthread_mutex_t *m = (pthread_mutex_t *)(uintptr_t)ehu_loader_.lock;
@@ -176,6 +187,8 @@ void ehu_iterate_(int (*f)(struct dl_phdr_info *, size_t, void *), void *arg)
     }
 }
 
+/* q.thread is 0 where system calls are not allowed (ehu_quiet_): no mutex looks held by thread 0, and the
+ * lock stays unknown. */
 bool ehu_ask_loader_(struct ehu_counts *counts)
 {
     struct question q = {.thread = ehu_quiet_ ? 0 : (uint32_t)syscall(SYS_gettid)};

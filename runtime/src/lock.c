@@ -34,6 +34,8 @@ static bool wiped(void)
     return is > 0;
 }
 
+/* gone reports whether a thread does not exist: tgkill with signal 0 only checks (kill(2)). It keeps errno,
+ * as handlers must. */
 static bool gone(uint32_t process, uint32_t thread)
 {
     int saved = errno;
@@ -44,6 +46,9 @@ static bool gone(uint32_t process, uint32_t thread)
 
 bool ehu_gone_(uint32_t thread) { return gone((uint32_t)getpid(), thread); }
 
+/* A holder that is this very thread means a handler that interrupted it: waiting would never end. A holder
+ * of another process shares this memory (vfork); whether that has ended is a guess, so it is waited for 100
+ * times 10 ms, a second. */
 bool ehu_lock_(enum ehu_lock which, bool wait)
 {
     enum { ROUNDS = 100 }; /* for another process, of which less is known */
@@ -72,6 +77,7 @@ bool ehu_lock_(enum ehu_lock which, bool wait)
     }
 }
 
+/* FUTEX_WAIT's deadline covers a waiter that sleeps between the two lines. */
 void ehu_unlock_(enum ehu_lock which)
 {
     atomic_store(&locks.holder[which], 0);

@@ -84,6 +84,7 @@ static uint32_t number(struct program *p, uint64_t n)
     return value;
 }
 
+/* uleb reads an unsigned LEB128 number of at most 28 bits, four bytes: elfout writes no larger ones here. */
 static uint32_t uleb(struct program *p)
 {
     uint32_t value = 0, byte = 0x80;
@@ -154,6 +155,7 @@ static bool interpret(struct program *p, uint64_t start, uint64_t pc, struct row
     return !p->bad;
 }
 
+/* read_word reads a word of the stack: in the walk's window directly, elsewhere through the kernel. */
 static bool read_word(const eh_elf_memory_t *m, uint64_t addr, uint64_t *word)
 {
     if (addr - m->lo >= m->size || m->size - (addr - m->lo) < WORD)
@@ -162,6 +164,8 @@ static bool read_word(const eh_elf_memory_t *m, uint64_t addr, uint64_t *word)
     return true;
 }
 
+/* ehu_eh_elf_of_ returns where an eh_elf that another library has mapped begins, or 0 if the mapping is
+ * none. */
 uint64_t ehu_eh_elf_of_(const struct ehu_mapping *m, uint64_t pc)
 {
     /* code is up to a page further on than in the file, whose beginning it may show, too */
@@ -175,6 +179,9 @@ uint64_t ehu_eh_elf_of_(const struct ehu_mapping *m, uint64_t pc)
     return 0;
 }
 
+/* ehu_own_row_ takes a step from code of an eh_elf. mapped says that the table in use keeps it mapped. It
+ * returns 1; or 0 with the registers unchanged, if no row is found or, with EH_ELF_UNREADABLE, a word can't
+ * be read. */
 size_t ehu_own_row_(struct ehu_walk *c, const struct ehu_object *o, bool mapped)
 {
     eh_elf_regs_t *r = &c->regs, caller = *r;

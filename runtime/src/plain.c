@@ -9,6 +9,7 @@
  */
 static const uint64_t word_mark[2] = {0x5a5a000000000000, 0x2b2b000000000000};
 
+/* marked_word is the read callback of a walk in a made-up frame. It never fails. */
 static int marked_word(void *arg, uint64_t address, uint64_t *word)
 {
     *word = *(const uint64_t *)arg ^ address;
@@ -20,7 +21,9 @@ enum { NUM_KEPT = sizeof regs_kept };
 _Static_assert(offsetof(struct ehu_plain, others) == offsetof(struct ehu_plain, rbp) + 2,
     "the registers lie in this order");
 
-/* try_step reports whether the step from made-up frame i is a plain one. */
+/* try_step reports whether the step from made-up frame i is a plain one. Plain means what struct ehu_plain
+ * can hold: the CFA is rsp or rbp plus less than 1 GB, the return address at CFA-8, and each saved register
+ * in one of the 255 words below. i numbers the two frames. */
 static bool try_step(const struct ehu_object *o, uint64_t pc, bool exact, int i, struct ehu_plain *p)
 {
     eh_elf_regs_t r = {.valid = FRAME_MASK, .exact = exact};
@@ -55,12 +58,16 @@ static bool try_step(const struct ehu_object *o, uint64_t pc, bool exact, int i,
     return true;
 }
 
+/* ehu_plain_step_ reports whether the row at pc is a plain step, and fills it in. It runs the eh_elf's code,
+ * twice. */
 bool ehu_plain_step_(const struct ehu_object *o, uint64_t pc, bool exact, struct ehu_plain *p)
 {
     struct ehu_plain again;
     return try_step(o, pc, exact, 0, p) && try_step(o, pc, exact, 1, &again) && memcmp(p, &again, sizeof again) == 0;
 }
 
+/* ehu_row_ returns the status of a step from pc: EH_ELF_NO_INFO, for one, if no row covers it. Only the pc
+ * of the frame is set. */
 int ehu_row_(const struct ehu_object *o, uint64_t pc, bool exact)
 {
     uint64_t mark = word_mark[0];

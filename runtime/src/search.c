@@ -15,6 +15,7 @@ typedef bool take_fn(const char *path, void *arg);
 static char path[PATH_MAX];
 static size_t used; /* of path; sizeof path: it is too long */
 
+/* add appends to path; a path of PATH_MAX bytes and more is marked as too long, and ends then tries nothing. */
 static void add(const char *text, size_t len)
 {
     if (len >= sizeof path - used) {
@@ -58,6 +59,7 @@ struct key {
     const char *kind; /* follows them in the name */
 };
 
+/* key_of returns the key of one of the two kinds; a size of 0 if the object has none of that kind. */
 static struct key key_of(const struct ehu_wanted *w, bool by_table)
 {
     struct key k = {.size = w->build_id_size, .kind = ""};
@@ -69,7 +71,8 @@ static struct key key_of(const struct ehu_wanted *w, bool by_table)
     return k;
 }
 
-/* in_cache tries BASE/ehasm/.build-id/xx/yyyy.eh_elf.so. */
+/* in_cache tries BASE/ehasm/.build-id/xx/yyyy.eh_elf.so. GNU debuggers' layout: the first byte of the
+ * build-id is a folder. A base that is not absolute (XDG Base Directory Specification) is ignored. */
 static bool in_cache(const char *base, const char *below, const struct key *k, take_fn *take, void *arg)
 {
     if (base[0] != '/' || k->size < 2)
@@ -88,6 +91,8 @@ static bool in_cache(const char *base, const char *below, const struct key *k, t
 /* Copies, since a handler may have interrupted the program while it changes its environment. */
 static const char *folders, *xdg_cache, *home;
 
+/* copy_of returns a copy that lives as long as the process; null if the variable is not set, empty, or not
+ * to be trusted. */
 static const char *copy_of(bool secure, const char *name)
 {
     const char *value = ehu_getenv_(secure, name);
@@ -102,6 +107,8 @@ void ehu_search_init_(bool secure)
     home = copy_of(secure, "HOME");
 }
 
+/* The order is docs/runtime.md's: beside the object, EHASM_PATH, the user's cache, the system's; by build-id
+ * before by table. */
 void ehu_search_(const struct ehu_wanted *w, bool secure, take_fn *take, void *arg)
 {
     used = 0;

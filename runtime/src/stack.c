@@ -34,7 +34,8 @@ enum {
 static uint64_t main_top; /* where the main thread's stack ends */
 static uint64_t main_floor; /* all memory between the two above an executing frame is that stack */
 static uint64_t main_tp;  /* the main thread's thread pointer, which is not on its stack; 0 if unknown */
-static uint64_t largest = 8 << 20; /* a guessed bound on the size of a thread's own stack */
+/* A bound on the size of a thread's own stack: Linux's default limit, or RLIMIT_STACK up to 1 GB. */
+static uint64_t largest = 8 << 20;
 
 /*
  * How to ask the kernel whether memory can be read. RATIONALE.md has figures and the
@@ -56,6 +57,8 @@ void ehu_be_quiet_(void)
 
 __thread struct ehu_own_stack ehu_own_stack_ __attribute__((tls_model("initial-exec")));
 
+/* set_own notes the thread's own stack. A handler may come between the stores: hi, which every reader looks
+ * at first, is 0 meanwhile. */
 static void set_own(uint64_t lo, uint64_t hi)
 {
     ehu_own_stack_.hi = 0;

@@ -1,3 +1,5 @@
+/* Figures of walks: for ehu_stats, and for people with EHASM_STATS=1. Counters are relaxed: they say how
+ * often, not in which order. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -61,6 +63,7 @@ __attribute__((constructor)) static void note_stderr(void)
     }
 }
 
+/* ehu_say_ writes a line to stderr with write, since stdio's buffer is the program's. Longer text is cut. */
 void ehu_say_(const char *format, ...)
 {
     char text[1024], *p = text;

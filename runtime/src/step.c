@@ -235,6 +235,7 @@ bool ehu_settle_(ehu_cursor_t *c)
     return settled;
 }
 
+/* known returns -1 for a register whose value the walk has lost. */
 static inline int known(const ehu_cursor_t *c, unsigned reg, uint64_t *value)
 {
     if (!(c->walk.regs.valid & 1u << reg))

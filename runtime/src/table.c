@@ -82,6 +82,8 @@ struct listing {
 /* own_name reports whether the object is the program, which has no name in the list. */
 static bool own_name(const struct dl_phdr_info *info, size_t index) { return index == 0 && info->dlpi_name[0] == 0; }
 
+/* count_object and list_object run with the loader's lock held; they may not call what takes locks or opens
+ * files. */
 static int count_object(struct dl_phdr_info *info, size_t size, void *arg)
 {
     struct listing *l = arg;
@@ -121,6 +123,8 @@ static bool mapped(const struct dl_phdr_info *info, const ElfW(Phdr) *p)
     return false;
 }
 
+/* list_object adds an object to the table. An object whose headers can't be read any more (its file was cut)
+ * has no ranges. */
 static int list_object(struct dl_phdr_info *info, size_t size, void *arg)
 {
     struct listing *l = arg;
@@ -243,6 +247,8 @@ static bool try_path(const char *path, void *arg)
     return fits;
 }
 
+/* search looks for the eh_elf of an object: on disk, in the order of search.c. Files are opened here, so no
+ * lock of the loader is held. */
 static struct ehu_elf *search(const struct ehu_loaded *o)
 {
     struct search s;
@@ -334,6 +340,8 @@ static void fill(struct ehu_table *t)
     sort(t->object, t->n);
 }
 
+/* new_table makes a table of what is loaded, with eh_elfs. Those of objects that stayed are taken over from
+ * old; to find one anew costs a few system calls an object and a hash of its tables. */
 static struct ehu_table *new_table(const struct ehu_table *old)
 {
     struct ehu_table *t = list();
@@ -468,6 +476,8 @@ static int locked_refresh(bool wait, bool hurry)
     return changed;
 }
 
+/* ehu_refresh is for the program's threads, not for handlers: it waits for locks and opens files
+ * (ehunwind.h). */
 int ehu_refresh(void)
 {
     int changed = locked_refresh(true, false);
@@ -492,6 +502,7 @@ bool ehu_catch_up_(uint64_t loads)
     return up;
 }
 
+/* ehu_init returns 0, or -1 if there is no memory for the first table. */
 int ehu_init(void)
 {
     int changed = ehu_refresh();
@@ -499,6 +510,7 @@ int ehu_init(void)
     return changed < 0 ? -1 : 0;
 }
 
+/* The caller is counted as a reader of t. */
 void ehu_count_objects_(const struct ehu_table *t, uint64_t *objects, uint64_t *eh_elfs)
 {
     *objects = t->num_loaded;

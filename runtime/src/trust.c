@@ -99,6 +99,7 @@ void ehu_forget_folder_(void)
     kept.wanted = false;
 }
 
+/* is_kept reports whether the folder at the end of a path is the one that is kept. */
 static bool is_kept(const char *path, size_t len)
 {
     return kept.folder >= 0 && len == kept.len && memcmp(path, kept.path, len) == 0;

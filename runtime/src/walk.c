@@ -49,6 +49,7 @@ static bool rose(uint64_t from, uint64_t exact, const eh_elf_regs_t *after, size
  */
 static bool lawful(struct ehu_walk *c, const eh_elf_regs_t *before)
 {
+    /* Handlers on their own stacks nest once or twice; sixteen is beyond any real stack. */
     enum { MOST = 16, ONE = 1 << EHU_DESCENTS_SHIFT };
     const eh_elf_regs_t *after = &c->regs;
     if (rose(before->reg[EH_ELF_RSP], before->exact, after, 1))
@@ -327,6 +328,7 @@ static size_t by_steps(struct ehu_walk *c, const struct ehu_table *t, uint64_t *
     return n;
 }
 
+/* A way to take up to max steps: run or by_steps. */
 typedef size_t walk_fn(struct ehu_walk *c, const struct ehu_table *t, uint64_t *pcs, size_t max);
 
 /* on goes on with a walk of n steps to its end, without an array for the pcs. It returns the number of all steps. */
@@ -416,6 +418,8 @@ size_t ehu_try_on_(struct ehu_way way, const eh_elf_regs_t *regs, uint64_t *pcs,
     return k;
 }
 
+/* For handlers: context is the third argument of an SA_SIGINFO handler. The first pc is the interrupted one
+ * (ehunwind.h). */
 size_t ehu_backtrace_from(const ucontext_t *context, void **pcs, size_t n)
 {
     eh_elf_regs_t regs;
@@ -431,12 +435,15 @@ static void start(ehu_cursor_t *c, uint32_t flags)
     c->began = c->outermost = 0;
 }
 
+/* ehu_cursor_start_ begins at the registers that the caller has set in c->walk.regs. It counts a walk, so it
+ * enters and leaves once. */
 void ehu_cursor_start_(ehu_cursor_t *c)
 {
     start(c, 0);
     ehu_leave_(ehu_enter_(ONE_WALK)); /* which counts it */
 }
 
+/* ehu_cursor_retry_ begins again at regs, by tables alone, and is not counted. */
 void ehu_cursor_retry_(ehu_cursor_t *c, const eh_elf_regs_t *regs)
 {
     c->walk.regs = *regs;
