@@ -8,6 +8,10 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
+// This file has what the emitters of program.go and walk.go share. Registers follow the convention of
+// Documentation/bpf/standardization/abi.rst: a helper takes r1 to r5, returns in r0, and keeps r6 to r9; r10 is the
+// frame pointer of a stack of 512 bytes.
+
 // assembler collects instructions.
 type assembler struct {
 	list   asm.Instructions
@@ -57,7 +61,8 @@ func set(base asm.Register, off int, value int64) asm.Instruction {
 
 func move(dst, src asm.Register) asm.Instruction { return asm.Mov.Reg(dst, src) }
 
-// exchange swaps a register with a word of memory, at once.
+// exchange swaps a register with a word of memory, at once. The kernel wants the operation with BPF_FETCH in the
+// immediate: 0xe1 (RFC 9669 §5.3).
 func exchange(base asm.Register, off int, src asm.Register) asm.Instruction {
 	ins := asm.Xchg.Mem(base, src, asm.DWord, int16(off))
 	ins.Constant = int64(asm.Xchg >> 8) // the library's encoder loses the operation, and adds instead
@@ -69,15 +74,18 @@ func (a *assembler) field(dst, state asm.Register, off int) {
 	a.add(move(dst, state), asm.Add.Imm(dst, int32(off)))
 }
 
-// readUser reads bytes of the process to the address in r1; r2 is their number, r3 where they are.
+// readUser reads bytes of the process to the address in r1; r2 is their number, r3 where they are. bpf_probe_read_user
+// takes no page fault: what is not in memory is unreadable, and control goes to failed. It clears r1 to r5.
 func (a *assembler) readUser(failed string) {
 	a.add(asm.FnProbeReadUser.Call(), asm.JNE.Imm(asm.R0, 0, failed))
 }
 
-// stackKey is the offset in the stack where keys of maps are kept, 8 bytes.
+// stackKey is the offset in the stack where keys of maps are kept, 8 bytes below the frame pointer: helpers want keys
+// in memory.
 const stackKey = -8
 
-// lookup leaves the address of a map's value in r0. The key of 32 bits is in a register.
+// lookup leaves the address of a map's value in r0. The key of 32 bits is in a register. Control goes to missing if
+// there is none. It clears r1 to r5.
 func (a *assembler) lookup(fd int, key asm.Register, missing string) {
 	a.add(
 		store(asm.RFP, stackKey, key, asm.Word),
@@ -87,7 +95,8 @@ func (a *assembler) lookup(fd int, key asm.Register, missing string) {
 	)
 }
 
-// chunk leaves the address of the chunk in dst whose number is in key.
+// chunk leaves the address of the chunk in dst whose number is in key. A chunk is a value of a map in a map; both
+// look-ups can fail as far as the verifier knows, so both are checked. It clears r0 to r5.
 func (a *assembler) chunk(dst asm.Register, chunks int, key asm.Register) {
 	a.lookup(chunks, key, damaged)
 	a.add(
@@ -100,7 +109,8 @@ func (a *assembler) chunk(dst asm.Register, chunks int, key asm.Register) {
 
 // search emits a binary search. statePosition of the state in r6 moves forward by powers of two, the largest first, as
 // long as it stays below the limit in r4, and less leaves its label if the key is below the value there, whose number
-// is in r1.
+// is in r1. It is unrolled, since the verifier follows no loop without a bound; shortcuts are where to begin for
+// shorter lists.
 func (a *assembler) search(largest int, shortcuts map[int]string, less func(next string)) {
 	for step := largest; step > 0; step /= 2 {
 		if name := shortcuts[step]; name != "" {

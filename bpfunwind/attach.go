@@ -13,6 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// This file attaches programs to events. What a program returns decides whether perf writes samples, at a
+// tracepoint also for others: see Attach.
+
 // Kind is the kind of an event.
 type Kind uint8
 
@@ -25,7 +28,7 @@ const (
 )
 
 // OwnFrames is how many frames of the kernel at a RawTracepoint are the program and its caller. Samples of CopyTo have
-// them; walks do not.
+// them; walks skip them (bpf_get_stack's BPF_F_SKIP_FIELD_MASK).
 const OwnFrames = 2
 
 // programType returns the type of programs for a kind.
@@ -50,7 +53,8 @@ type Program struct {
 	output *ebpf.Map // events that write copies, by CPU; nil without Source.Output
 }
 
-// NewProgram loads a program. It may be attached to any number of events of its kind.
+// NewProgram loads a program. It may be attached to any number of events of its kind. The error wraps ErrRights,
+// ErrKernel or ErrLockdown where one of these is the reason.
 func (u *Unwinder) NewProgram(s Source) (*Program, error) {
 	if s.Kind > RawTracepoint {
 		return nil, fmt.Errorf("kind %d", s.Kind)

@@ -32,7 +32,8 @@ func (ts *Tables) AppendBinary(b []byte) ([]byte, error) {
 }
 
 // ParseTables returns the tables that AppendBinary appended. They refer to b. It checks that the program stays within
-// them, not what they mean: use it for files that others cannot write, or Prove.
+// them, not what they mean: use it for files that others cannot write, or Prove. The error says what does not fit; b
+// may be anything.
 func ParseTables(b []byte) (*Tables, error) {
 	if len(b) < fileHeader || string(b[:len(tablesMagic)]) != tablesMagic {
 		return nil, fmt.Errorf("no tables of this release")

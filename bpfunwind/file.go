@@ -9,6 +9,9 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
+// This file wraps tables for a cache: with what they were made from, and with a hash, since they go into the kernel
+// without another proof.
+
 // Origin says what the tables of a file were made from. Note.Check tells whether an object is the one.
 type Origin struct {
 	Note abi.Note

@@ -1,5 +1,8 @@
 package bpfunwind
 
+// This file has the layouts that the program and its readers share. A BPF program has no structs; all fields are loads
+// and stores at these offsets.
+
 // The program's state, one for each walk that is in progress: byte offsets. The slots of records come first.
 const (
 	stateExact    = slotsEnd         // u32: the pc was executing, or it is a return address
@@ -44,10 +47,11 @@ const (
 	headerSize    = 40
 )
 
-// maxKernel bounds the frames of the kernel in a sample: kernel.perf_event_max_stack.
+// maxKernel bounds the frames of the kernel in a sample: the default of kernel.perf_event_max_stack, 127.
 const maxKernel = 127
 
-// stateLen returns the size of a state in bytes.
+// stateLen returns the size of a state in bytes. One more frame than maxFrames: a walk that ends in an unknown region
+// notes its pc, too.
 func stateLen(maxFrames int) int { return stateFrames + 8*(maxKernel+maxFrames+1) }
 
 // region is a range of a process's code: 32 bytes in a chunk, ascending.

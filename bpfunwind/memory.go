@@ -11,6 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// This file allocates memory that both sides see: BPF arrays of one value, mapped here (BPF_F_MMAPABLE), which programs
+// read in place. Walks may be in progress while memory is given back; unchanged in program.go finds out which of them
+// read something else.
+
 // memory gives out parts of chunks, which programs read. Chunks stay until the end.
 type memory struct {
 	outer  *ebpf.Map // the chunks by number
@@ -38,7 +42,8 @@ func chunkSpec() *ebpf.MapSpec {
 		Flags: unix.BPF_F_MMAPABLE}
 }
 
-// allocate returns a block of at least n bytes, at most a chunk.
+// allocate returns a block of at least n bytes, at most a chunk. First fit, from the lowest chunk on. The error says
+// that there is no room, or why the kernel gives no more.
 func (m *memory) allocate(size int) (block, error) {
 	if size > chunkSize {
 		return block{}, fmt.Errorf("%d bytes: want at most %d", size, chunkSize)
@@ -61,7 +66,7 @@ func (m *memory) allocate(size int) (block, error) {
 	return taken, nil
 }
 
-// grow adds a chunk.
+// grow adds a chunk. Its caller holds Unwinder.mu. The kernel waits for RCU when it adds a map to another one.
 func (m *memory) grow() error {
 	n := uint32(len(m.chunks))
 	if n == maxChunks {
@@ -84,7 +89,7 @@ func (m *memory) grow() error {
 	return nil
 }
 
-// release gives a block back.
+// release gives a block back. It joins what touches, so that free stays short.
 func (m *memory) release(b block) {
 	if b.size == 0 {
 		return

@@ -11,6 +11,10 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+// This file tells the kernel which code lies where: tables of objects, and for each process a sorted list of regions.
+// The program finds them by the process's number; a number of a generation (view) tells walks that the list changed
+// meanwhile.
+
 // Object is an object's tables in the kernel.
 type Object struct {
 	parts []placed
@@ -105,6 +109,7 @@ func (u *Unwinder) MapProcess(pid uint32, mappings []Mapping) (view uint32, err 
 		r.objects = append(r.objects, m.Object)
 		m.Object.users++
 	}
+	// 0 stands for a process that has not begun, so the counter never gives it, also when it wraps.
 	u.view++
 	r.view = max(u.view, 1)
 	if err := u.use(pid, r); err != nil {
@@ -194,7 +199,8 @@ func layOut(mappings []Mapping) (list []byte, err error) {
 	return list, nil
 }
 
-// appendRegions appends the regions of a mapping.
+// appendRegions appends the regions of a mapping. Pcs between parts have regions, too, of noChunk: a pc without a row
+// is another outcome than one in no mapping.
 func (m *Mapping) appendRegions(list []byte) []byte {
 	addr := m.Start
 	for i := range m.Object.parts {

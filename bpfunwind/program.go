@@ -10,6 +10,10 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
+// This file emits the outer program: it finds the process and a free state, takes the registers, calls the walk, and
+// writes the sample. walk.go has the step. Both are emitted, not compiled from C: the package needs no compiler where
+// it runs, and the number of frames and the file descriptors of maps go in as constants.
+
 // program emits the BPF program that an event runs. r6 is the context, and r8 the state once there is one.
 type program struct {
 	assembler
@@ -23,13 +27,15 @@ type program struct {
 	registers func(p *program)
 }
 
-// What the program returns. Tracepoints and events whose program returns 0 write no sample into perf's ring.
+// What the program returns. Tracepoints and events whose program returns 0 write no sample into perf's ring
+// (kernel/events/core.c, bpf_overflow_handler; perf_trace_run_bpf_submit for tracepoints).
 const (
 	returnNoCopy = 0
 	returnCopy   = 1
 )
 
-// license is what the kernel asks of programs that call the functions used here.
+// license is what the kernel asks of programs that call the functions used here: gpl_only ones, such as
+// bpf_probe_read_user.
 const license = "Dual MIT/GPL"
 
 // Offsets in the stack of the main function, below stackKey.
@@ -81,7 +87,9 @@ func (p *program) emit() asm.Instructions {
 }
 
 // acquire leaves in r8 the address of a state of this CPU that no other walk uses. Walks nest: a timer may interrupt
-// the walk of a probe, or the thread lose the CPU in it.
+// the walk of a probe, or the thread lose the CPU in it. A state is an element of an array, 4 for each CPU, taken by an
+// atomic exchange. The last state taken is the CPU's; a thread that moves to another CPU meanwhile keeps the state that
+// it has.
 func (p *program) acquire() {
 	p.add(asm.FnGetSmpProcessorId.Call(), store(asm.RFP, stackCPU, asm.R0, asm.DWord))
 	for i := range maxSlots {
@@ -92,6 +100,7 @@ func (p *program) acquire() {
 			asm.JEq.Imm(asm.R1, 0, "acquired"),
 		)
 	}
+	// All four are taken, or the CPU came online after Load: count it, and have perf write a copy.
 	p.label("nested")
 	p.add(asm.Mov.Imm(asm.R1, 0))
 	p.lookup(p.maps.nested.FD(), asm.R1, "copy")
@@ -117,7 +126,8 @@ func (p *program) copy() {
 	p.add(asm.Mov.Imm(asm.R0, returnCopy), asm.Return())
 }
 
-// begin fills the state. r9 is the address of the process's view.
+// begin fills the state. r9 is the address of the process's view. The outcome is FrameLimit until another is known:
+// bpf_loop ends without a word after its number of calls.
 func (p *program) begin(process asm.Register) {
 	header := func(off int) int { return stateHeader + off }
 	for offset := 0; offset < viewSize; offset += 8 {
@@ -136,7 +146,7 @@ func (p *program) begin(process asm.Register) {
 		asm.Add.Imm(asm.R0, int32(p.maxTime)), store(asm.R8, stateDeadline, asm.R0, asm.DWord),
 	)
 	if p.source.Kind == PerfEvent { // struct bpf_perf_event_data
-		const period = 168
+		const period = 168 // behind struct pt_regs
 		p.add(load(asm.R1, asm.R6, period, asm.DWord), store(asm.R8, header(headerPeriod), asm.R1, asm.DWord))
 	}
 }
@@ -148,10 +158,11 @@ var ptRegs = [abi.NumRegs]int{abi.R15: 0, abi.R14: 8, abi.R13: 16, abi.R12: 24, 
 
 const (
 	ptCS   = 136
-	userCS = 0x33 // of 64-bit code
+	userCS = 0x33 // __USER_CS, of 64-bit code (arch/x86/include/asm/segment.h)
 )
 
-// threadRegisters takes the registers with which the thread was interrupted in its own code, or called the kernel.
+// threadRegisters takes the registers with which the thread was interrupted in its own code, or called the kernel. A
+// thread that called the kernel has its user registers at the top of its kernel stack (bpf_task_pt_regs, Linux 5.15).
 func (p *program) threadRegisters() {
 	if p.source.Kind == PerfEvent || p.source.Kind == Probe { // the context is where the event happened
 		p.add(load(asm.R1, asm.R6, ptCS, asm.DWord), asm.And.Imm(asm.R1, 3), asm.JNE.Imm(asm.R1, 3, "kernel"))
@@ -186,7 +197,8 @@ func (p *program) copyRegisters(from asm.Register) {
 	}
 }
 
-// walk calls the function for each frame.
+// walk calls the function for each frame. r2 is the address of the function, which the kernel relocates
+// (BPF_PSEUDO_FUNC). A call takes two frames, so there are more than enough.
 func (p *program) walk() {
 	p.add(
 		store(asm.RFP, stackState, asm.R8, asm.DWord),
@@ -216,7 +228,7 @@ func (p *program) unchanged(process asm.Register) {
 	p.label("unchanged")
 }
 
-// count counts the walk. It leaves the outcome in r9.
+// count counts the walk. It leaves the outcome in r9. A state belongs to one walk at a time, so plain additions do.
 func (p *program) count() {
 	p.add(load(asm.R9, asm.R8, stateOutcome, asm.Word), asm.JLT.Imm(asm.R9, int32(NumOutcomes), "known"),
 		asm.Mov.Imm(asm.R9, int32(Damaged)))
@@ -233,6 +245,7 @@ func (p *program) count() {
 }
 
 // send writes the sample to the ring of this CPU. The reader wakes up when a quarter of the ring is full.
+// bpf_ringbuf_output copies, once the length is known; a reservation needs a constant size.
 func (p *program) send() {
 	const (
 		availData   = 0 // BPF_RB_AVAIL_DATA
@@ -298,7 +311,9 @@ func emitExec(processes int) asm.Instructions {
 }
 
 // emitFork returns a program for the tracepoint of forks: children of known processes are known. Children of a thread
-// that is followed are known from their exec on. The id of a process lies at an offset in the kernel's task_struct.
+// that is followed are known from their exec on. The id of a process lies at an offset in the kernel's task_struct. The
+// tracepoint's arguments are the parent's and the child's task_struct; a new thread has its parent's tgid and needs
+// nothing.
 func emitFork(processes int, processID uint32) asm.Instructions {
 	const stackChild, stackView = -16, -32
 	a := &assembler{}

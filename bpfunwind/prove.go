@@ -7,6 +7,9 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
+// This file proves tables: first that every offset in them stays inside, which the verifier can't know, then by a sweep
+// over all pcs that the record found for each means its row.
+
 // Prove shows from the bytes of the tables that the program finds, at each pc, a record that means the table's row
 // there. A record may say that there is none only where the row has none. The error names the first pc that differs.
 //

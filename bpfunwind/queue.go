@@ -7,6 +7,9 @@ import (
 	"slices"
 )
 
+// This file merges the rings of all CPUs into the order of time, since a reader also has other events (mmap, fork) to
+// put between.
+
 // Queue holds samples until their turn: those of all CPUs in the order of their time.
 type Queue struct {
 	u       *Unwinder
@@ -41,7 +44,8 @@ func (q *Queue) Fill() (waiting bool, err error) {
 	return len(q.waiting) > 0, err
 }
 
-// Before calls f for the samples before a time. Their frames are valid until the next Fill.
+// Before calls f for the samples before a time. Their frames are valid until the next Fill. A sample that was written
+// later than until, but earlier read from another CPU's ring, waits for its turn.
 func (q *Queue) Before(until uint64, f func(*Sample)) {
 	for ; q.next < len(q.waiting) && q.waiting[q.next].Time < until; q.next++ {
 		w := &q.waiting[q.next]

@@ -9,6 +9,9 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
+// This file encodes steps as records of 16 bytes. The program acts on a record without knowing rows: sources are
+// offsets in its own state, so restoring a register is a load and a store, whatever the rule was.
+
 // recordSize is the size of a record in bytes.
 const recordSize = 16
 
@@ -130,7 +133,7 @@ func kindsOf(s *step) []byte {
 	return []byte{kindPlain, kindShifted, kindVolatile}
 }
 
-// record returns a record of a kind for a step.
+// record returns a record of a kind for a step. Numbers are cut to the record's bytes; encode notices what did not fit.
 func (s *step) record(kind byte) record {
 	r := record{byteKind: kind, byteBase: slots[s.cfa.reg], byteExtra: byte(s.cfa.add)}
 	if s.stale {

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// This file reads BPF ring buffers without a copy: frames of a sample lie in the ring, and are valid while f runs.
+
 // Sample is a walk. Its frames are run-time pcs, unadjusted: the first one was executing, others are return addresses,
 // except behind a signal frame.
 type Sample struct {
@@ -125,7 +127,8 @@ func (u *Unwinder) Read(wait time.Duration, f func(*Sample)) error {
 	return nil
 }
 
-// drain reads the samples that are there.
+// drain reads the samples that are there. The length's upper bits are BPF_RINGBUF_BUSY_BIT and BPF_RINGBUF_DISCARD_BIT
+// (include/uapi/linux/bpf.h). Data are mapped twice, one behind the other, so a sample that wraps is one slice.
 func (r *ring) drain(sample *Sample, f func(*Sample)) error {
 	const (
 		busy, discarded = 1 << 31, 1 << 30
@@ -150,6 +153,7 @@ func (r *ring) drain(sample *Sample, f func(*Sample)) error {
 			}
 		}
 		r.position += header + (n+7)&^7
+		// After f: the kernel may overwrite the sample from here on.
 		atomic.StoreUint64(r.freed(), r.position)
 		if err != nil {
 			return err

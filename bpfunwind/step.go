@@ -5,6 +5,9 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
+// This file takes rows apart into the few forms that the program knows. What does not fit is stepOther, and the walk
+// ends there with NoRecord.
+
 // step is what a row of a table says of the registers that the program follows: callee-saved ones, rsp
 // and the return address. Steps are compared with ==.
 type step struct {
@@ -175,8 +178,9 @@ func derefCFA(ops []dwarfcfa.ExprOp) (c cfa, ok bool) {
 	return c, ops[1].Arg == 8
 }
 
-// pltCFA recognises what ld writes for entries of procedure linkage tables: a word is on the stack from the
-// instruction at add on.
+// pltCFA recognises what ld writes for entries of procedure linkage tables: a word is on the stack from the instruction
+// at add on. The expression is rsp+8 + ((rip & 15) >= add) * 8 (binutils' bfd/elf64-x86-64.c,
+// elf_x86_64_eh_frame_lazy_plt); entries have 16 bytes.
 func pltCFA(ops []dwarfcfa.ExprOp) (c cfa, ok bool) {
 	want := []dwarfcfa.ExprOp{{Code: dwarfcfa.OpReg}, {Code: dwarfcfa.OpReg, Reg: abi.RIP},
 		{Code: dwarfcfa.OpConst, Arg: 15},
@@ -202,7 +206,8 @@ func pltCFA(ops []dwarfcfa.ExprOp) (c cfa, ok bool) {
 }
 
 // sigcontext has the registers in the order of the kernel's struct sigcontext (arch/x86/include/uapi/asm/sigcontext.h).
-// In the frame of a signal handler's return r8 lies at rsp + sigcontextAt.
+// In the frame of a signal handler's return r8 lies at rsp + sigcontextAt: behind uc_flags, uc_link and uc_stack of
+// struct ucontext, 8, 8 and 24 bytes.
 var sigcontext = [abi.NumRegs]int{abi.R8, abi.R9, abi.R10, abi.R11, abi.R12, abi.R13, abi.R14, abi.R15, abi.RDI,
 	abi.RSI, abi.RBP, abi.RBX,
 	abi.RDX, abi.RAX, abi.RCX, abi.RSP, abi.RIP}

@@ -7,6 +7,9 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
+// This file builds tables: a two-level index from a pc to a record. An entry has two bytes, so a part has at most 256
+// records.
+
 // Tables is what the program reads of one object: its rows as records. It does not change once made.
 type Tables struct {
 	parts []part // ascending, disjoint
@@ -42,7 +45,8 @@ const (
 // end returns the address behind the last page.
 func (p *part) end() uint64 { return p.start + uint64(p.pages)<<pageShift }
 
-// Make makes the tables of an object, and proves that they mean its table.
+// Make makes the tables of an object, and proves that they mean its table. The error says why an object cannot be in a
+// program's address space, or where the proof failed.
 func Make(t *dwarfcfa.Table) (*Tables, error) {
 	ts, err := compile(t)
 	if err != nil {
@@ -144,7 +148,8 @@ func (b *builder) endPage() {
 	b.pages++
 }
 
-// fits reports whether the part has room for the page.
+// fits reports whether the part has room for the page. The record before the page counts as one more: endPage adds it
+// if the page begins a part.
 func (b *builder) fits() bool {
 	fresh := 0
 	for _, c := range b.changes {

@@ -21,6 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// This file loads the maps and what all programs share, and explains the kernel's refusals.
+
 // Options bound what an Unwinder takes. Fields that are zero have the defaults that are said with them.
 type Options struct {
 	MaxFrames    int           // user frames of a sample: 8,192, at most 65,536
@@ -101,7 +103,8 @@ func Load(opt Options) (*Unwinder, error) {
 	return u, nil
 }
 
-// start makes the rings and the first chunk, and watches execs.
+// start makes the rings and the first chunk, and watches execs: between an exec and the caller's notice of it, the old
+// program's regions would answer for the new one's pcs.
 func (u *Unwinder) start() (err error) {
 	if u.rings, err = newRings(u.maps); err != nil {
 		return err
@@ -141,7 +144,8 @@ func (u *Unwinder) Follow(thread uint32) error {
 	return u.maps.processes.Put(thread, make([]byte, viewSize))
 }
 
-// processIDOffset returns where the kernel's task_struct has the number of the process.
+// processIDOffset returns where the kernel's task_struct has the number of the process. It is from the running kernel's
+// BTF, /sys/kernel/btf/vmlinux.
 func processIDOffset() (uint32, error) {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {

@@ -10,6 +10,10 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
+// This file emits the step. The common frame, a plain record whose words lie in the window, comes first and falls
+// through; all else is out of line. Each bound is checked even where the tables are proven, since the verifier accepts
+// no other access.
+
 // walker emits the function that bpf_loop calls for each two frames. Throughout it r6 is the state. For each frame r9
 // becomes the record, r7 the CFA and r8 the lowest address of the block that the record needs.
 type walker struct {
@@ -21,10 +25,10 @@ type walker struct {
 // framesPerCall is how many frames a call of the function takes: calls cost as much as a third of a frame.
 const framesPerCall = 2
 
-// callsPerTime is how often the clock is looked at: a power of two.
+// callsPerTime is how often the clock is looked at, in calls: a power of two.
 const callsPerTime = 32
 
-// lostValue is what a lost register holds. No frame lies there.
+// lostValue is what a lost register holds. No frame lies there, at the end of the kernel's half.
 const lostValue = -1
 
 // Labels of ends.
@@ -100,7 +104,8 @@ func (w *walker) push() {
 	)
 }
 
-// findRegion finds the region of the pc in r8, and leaves the pc's distance from its start in r7. r5 stays.
+// findRegion finds the region of the pc in r8, and leaves the pc's distance from its start in r7. r5 stays. It keeps
+// the region in the state, where the next frames of the same object find it at once.
 func (w *walker) findRegion() {
 	const stack = -16
 	w.add(store(asm.RFP, stack, asm.R5, asm.DWord), load(asm.R1, asm.R6, stateView, asm.Word))
@@ -165,7 +170,7 @@ func (w *walker) findRecord(local func(string) string) {
 	)
 }
 
-// base leaves base + offset in dst.
+// base leaves base + offset in dst. The offset is sign-extended from 32 bits by two shifts.
 func (w *walker) base(dst asm.Register) {
 	w.add(
 		load(dst, asm.R9, byteBase, asm.Byte), asm.Add.Reg(dst, asm.R6), load(dst, dst, 0, asm.DWord),
@@ -211,7 +216,8 @@ func (w *walker) window(local func(string) string) {
 	}
 }
 
-// restore gives the registers the caller's values. All sources are read before. r7 is the CFA.
+// restore gives the registers the caller's values. All sources are read before. r7 is the CFA. Eight columns take all
+// registers but r6, r9 and the frame pointer.
 func (w *walker) restore() {
 	w.add(store(asm.R6, slotCFA, asm.R7, asm.DWord))
 	free := []asm.Register{asm.R0, asm.R1, asm.R2, asm.R3, asm.R4, asm.R5, asm.R7, asm.R8}
@@ -315,7 +321,8 @@ func (w *walker) extraWords(dst asm.Register) {
 		asm.Add.Reg(dst, asm.R1))
 }
 
-// signal emits the step over the frame of a signal handler's return.
+// signal emits the step over the frame of a signal handler's return. If the whole context can't be read, rip and rsp,
+// side by side in it, tell whether the walk is lost or only incomplete.
 func (w *walker) signal() {
 	w.label("signal")
 	w.add(load(asm.R3, asm.R6, slotRSP, asm.DWord), asm.Add.Imm(asm.R3, sigcontextAt), asm.Mov.Imm(asm.R2, 8*abi.NumRegs))

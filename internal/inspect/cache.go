@@ -22,7 +22,8 @@ type Cache struct {
 	Kept    []string `json:"kept,omitempty"` // objects, and folders of such, whose eh_elfs stay
 }
 
-// Take looks at the folder's files, and removes those beyond the limits if prune is set.
+// Take looks at the folder's files, and removes those beyond the limits if prune is set. The error is of the folder, or
+// of the first file that can't be removed; the fields hold what was done until then.
 func (r *Cache) Take(folder *ehcache.Folder, limits ehcache.Limits, prune bool) error {
 	// All ages are counted from one moment.
 	now := time.Now()

@@ -12,8 +12,8 @@ import (
 	"github.com/ehasm/ehasm/internal/files/output"
 )
 
-// CheckCounts are what the summary of many checked files says.
-// Files judged, and findings that a baseline accepts.
+// CheckCounts are what the summary of many checked files says: files judged, findings, and those that a baseline
+// accepts. The zero value counts nothing yet.
 type CheckCounts struct {
 	files, accepted int
 	findings        map[check.Severity]int // findings that are not accepted
@@ -44,7 +44,8 @@ func (r *Checked) Shows(opt CheckOptions) bool {
 	})
 }
 
-// Print shows the findings of a file and its summary.
+// Print shows the findings of a file and its summary. Names and texts come from files, so they are made safe for a
+// terminal.
 func (r *Checked) Print(w io.Writer, opt CheckOptions) {
 	name := output.Name(filepath.Base(r.File))
 	for i := range r.Findings {
@@ -154,6 +155,7 @@ func (r *Checked) listing(w io.Writer, f *check.Finding) {
 				mark = "!"
 			}
 			text := l.Text
+			// The columns are 40 and 48 wide, with which most lines fit 120; vector instructions are longer.
 			if len(text) > 40 {
 				text = text[:37] + "..."
 			}

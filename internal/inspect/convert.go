@@ -59,7 +59,8 @@ type ConvertOptions struct {
 	Source  dwarfcfa.Source
 }
 
-// Convert returns the unwind tables of a file in another format, and what it can express of them.
+// Convert returns the unwind tables of a file in another format, and what it can express of them. The error wraps
+// dwarfcfa's where the file has no tables; what the format cannot express is no error, but counted in Left.
 func Convert(path string, opt ConvertOptions) (b []byte, r *Converted, err error) {
 	file, size, done, err := find.OpenFile(path)
 	if err != nil {
@@ -89,7 +90,9 @@ func Convert(path string, opt ConvertOptions) (b []byte, r *Converted, err error
 // include/elf/common.h).
 const ptGNUSFrame elf.ProgType = 0x6474e554
 
-// attachSFrame returns a copy of a file with .sframe. It reads the section back and compares it with the file's table.
+// attachSFrame returns a copy of a file with .sframe. It reads the section back and compares it with the file's table,
+// since a loader would trust it. The section's offsets depend on where elfout puts it, so Contents is called with that
+// address.
 func attachSFrame(file io.Reader, object *dwarfcfa.File, table *dwarfcfa.Table, opt ConvertOptions,
 	r *Converted) ([]byte, *Converted, error) {
 	old, err := io.ReadAll(file)

@@ -104,7 +104,8 @@ func (d *Dump) Write(path string, w io.Writer) error {
 	return writeListing(w, code, d.PC)
 }
 
-// sites shows the table of sites as decoded from its encoding.
+// sites shows the table of sites as decoded from its encoding. The encoding is what an eh_elf carries, so a mistake in
+// it would show.
 func (d *Dump) sites(object *dwarfcfa.File, w io.Writer) error {
 	decoded, leftOut, err := decodedSites(object, d.Code.Source)
 	if decoded == nil {
@@ -118,8 +119,8 @@ func (d *Dump) sites(object *dwarfcfa.File, w io.Writer) error {
 	return errors.Join(append([]error{err}, leftOut...)...)
 }
 
-// decodedSites returns an object's table for exceptions as decoded from its encoding, and what it leaves out; nil
-// if the object has no tables.
+// decodedSites returns an object's table for exceptions as decoded from its encoding, and what it leaves out; nil if
+// the object has no tables. leftOut are areas that can't be read, one by one.
 func decodedSites(object *dwarfcfa.File, source dwarfcfa.Source) (table *sites.Table, leftOut []error, err error) {
 	sections, err := object.Sections(source)
 	if len(sections) == 0 {

@@ -58,7 +58,7 @@ type partJSON struct {
 	Hash string `json:"xxh64"`
 }
 
-// ReadInfo reads the eh_elf at path.
+// ReadInfo reads the eh_elf at path. The error is of the file system, or elfout's if the file is no eh_elf.
 func ReadInfo(path string) (*Info, error) {
 	f, size, done, err := find.OpenFile(path)
 	if err != nil {

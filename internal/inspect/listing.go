@@ -54,7 +54,8 @@ func disassemble(c *asmgen.Code, off, end uint32) codeLine {
 	return line
 }
 
-// marks returns the names of an offset.
+// marks returns the names of an offset. More than one part of the code may begin there, such as a head that is a tail,
+// too.
 func marks(c *asmgen.Code, off uint32) (names []string) {
 	i := sort.Search(len(c.Marks), func(i int) bool { return c.Marks[i].Off >= off })
 	for ; i < len(c.Marks) && c.Marks[i].Off == off; i++ {

@@ -16,7 +16,8 @@ import (
 	"github.com/ehasm/ehasm/prove"
 )
 
-// EHElfsBelow lists the eh_elfs of a folder. It goes into folders below; links are not followed.
+// EHElfsBelow lists the eh_elfs of a folder. It goes into folders below; links are not followed. The error is the first
+// folder that can't be read.
 func EHElfsBelow(folder string) (paths []string, err error) {
 	err = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -51,7 +52,8 @@ func readInput(path string) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(r, 0, size))
 }
 
-// Prove proves an eh_elf against the unwind tables of an object, NAME beside NAME.eh_elf.so if object is empty.
+// Prove proves an eh_elf against the unwind tables of an object, NAME beside NAME.eh_elf.so if object is empty. The
+// result is never nil: --json prints failures, too. ctx ends a proof early, which takes seconds for large objects.
 func Prove(ctx context.Context, path, object string) (*Proof, error) {
 	p := &Proof{File: path, Object: object}
 	if object == "" {

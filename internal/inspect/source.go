@@ -20,6 +20,9 @@ import (
 	"github.com/ehasm/ehasm/internal/files/input"
 )
 
+// This file brings check's findings together with sources: names and lines from debug information, and text for --fix.
+// Names of sources come from the object, so opening one is guarded.
+
 // File is an ELF file with its debug information, which tells names and lines.
 type File struct {
 	Path string // of the file, or of the archive that holds it

@@ -24,7 +24,7 @@ type Made struct {
 	relocatable bool   // the rows are of the linked image, not of the file
 }
 
-// MakeRows makes rows from the code of a file, which may be a relocatable object.
+// MakeRows makes rows from the code of a file, which may be a relocatable object. opt.Wrong is set here.
 func MakeRows(path string, opt synth.Options) (*Made, error) {
 	f, size, done, err := find.OpenFile(path)
 	if err != nil {

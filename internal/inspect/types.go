@@ -26,8 +26,8 @@ type Prototype struct {
 // errNoTypes says that there is no debug information of types.
 var errNoTypes = errors.New("no debug information and no .BTF section with functions")
 
-// types shows the prototypes of an object's functions: those of DWARF first, then those of
-// BTF. The file may be raw BTF.
+// types shows the prototypes of an object's functions: those of DWARF first, then those of BTF. The file may be raw
+// BTF. Damage in one of the two does not hide the other: errors of both are joined, behind what could be shown.
 func (d *Dump) types(path string, r io.ReaderAt, size int64, w io.Writer) error {
 	var notes []error // what could not be read; the rest is shown nevertheless
 	shown := 0
