@@ -88,7 +88,8 @@ type steppedLabels struct{ tail, general, done, stop label }
 // ownFrames are the unwind information of the generated functions.
 type ownFrames struct{ step, thunk, chain, walk, sub frameRows }
 
-// Assemble generates the code of a plan.
+// Assemble generates the code of a plan. The error wraps ErrAssemble, a defect here, or ErrTooLarge, for which the
+// caller plans a tree instead. The code depends on the plan and the options alone, byte for byte.
 func Assemble(p *plan.Plan, opt Options) (*Code, error) {
 	g := &generator{
 		asm: newAssembler(), plan: p, opt: opt,
@@ -167,7 +168,8 @@ func (g *generator) exprLabel(id dwarfcfa.ExprID) label {
 	return g.exprs[id]
 }
 
-// expressions emits the expressions that descriptors refer to.
+// expressions emits the expressions that descriptors refer to. Chunks may break between expressions, whose jumps inside
+// are all long.
 func (g *generator) expressions() error {
 	any := false
 	for id, entry := range g.exprs {
@@ -188,7 +190,7 @@ func (g *generator) expressions() error {
 	return nil
 }
 
-// code builds the result once all labels are known.
+// code builds the result once all labels are known. The thunk's rows are empty with NoDeref, which has none.
 func (g *generator) code() *Code {
 	where := func(l label) uint32 { return uint32(g.asm.where[l]) }
 	textWords := g.layout.fill(where)
@@ -281,8 +283,8 @@ func (g *generator) marks(where func(label) uint32) []Mark {
 	return marks
 }
 
-// frameRows collects the unwind information of generated code while it is
-// emitted.
+// frameRows collects the unwind information of generated code while it is emitted. The rows become the eh_elf's own
+// .eh_frame: a profiler's signal may come at any instruction of the generated code.
 type frameRows struct {
 	rows  []labelRow
 	saved []labelRow // of save
@@ -349,8 +351,8 @@ func (f *frameRows) restore(from label) {
 	f.saved = f.saved[:last]
 }
 
-// within returns the rows of [start, end) with offsets in the text, the first at
-// start.
+// within returns the rows of [start, end) with offsets in the text, the first at start. where is the assembler's, so it
+// runs when all labels are bound.
 func (f *frameRows) within(start, end uint32, where func(label) uint32) []FrameRow {
 	out := []FrameRow{{Off: start, CFAOffset: 8}}
 	for _, r := range f.rows {

@@ -13,10 +13,14 @@ import (
 	"github.com/ehasm/ehasm/asmgen/plan"
 )
 
+// This file emits row blocks: the heads, which compute a CFA, and the tails, which check the window, load what the
+// frame saved and go on to the next row. These few instructions are what a step costs.
+
 // fastReg returns the DWARF number of fast register i.
 func fastReg(i int) int { return int(plan.FastRegs[i]) }
 
-// descriptor places a row descriptor, once, and returns its offset.
+// descriptor places a row descriptor, once, and returns its offset. given is the kind of the CFA that a tail has
+// computed, or -1 for a row of the slow path.
 func (g *generator) descriptor(row uint32, given int) uint32 {
 	// Equal descriptors share their bytes; the key also has the labels of expressions, which are
 	// zeros in the bytes.
@@ -139,8 +143,9 @@ func (g *generator) ownTails(tail int, heads []uint32, own map[uint32]bool) ([]u
 	return rest, nil
 }
 
-// Bounds of the tails that have their own dispatch, and of the heads that have their own
-// tail.
+// Bounds of the tails that have their own dispatch, and of the heads that have their own tail: beyond, code grows
+// faster than walks become. RATIONALE.md, "Why heads and tails" and "Why registers live in SSE halves", has what they
+// gain.
 const (
 	maxHotTails  = 16 // per object
 	maxOwnHeads  = 24
@@ -182,13 +187,13 @@ func (g *generator) hotTails(weights []uint64) []bool {
 	return hot
 }
 
-// slowHead emits a row of the slow path.
+// slowHead emits a row of the slow path. The size, sizeLea + sizeJump, is known to packed slots.
 func (g *generator) slowHead(b *plan.Block) {
 	g.asm.leaData(g.descriptor(b.Row, -1), rTmp)
 	g.asm.jump(obj.AJMP, g.slow.row)
 }
 
-// fastHead emits the computation of a row's CFA.
+// fastHead emits the computation of a row's CFA. Its size is headSize.
 func (a *assembler) fastHead(b *plan.Block) {
 	if b.Base == abi.RBP {
 		a.op(x86.ALEAQ, memIndex(rBP, rDelta, 1, int64(b.Offset)), reg(rCFA))
@@ -210,7 +215,8 @@ func (g *generator) stopCode(b *plan.Block) (label, error) {
 	return 0, fmt.Errorf("%w: a row that stops with status %d", ErrAssemble, b.Status)
 }
 
-// Sizes of instructions in bytes that decide whether a head's jump is short.
+// Sizes of instructions in bytes that decide whether a head's jump is short (SDM Vol. 2: jmp rel8 and rel32, jcc rel32,
+// cmp al, imm8, lea).
 const (
 	sizeShortJump = 2
 	sizeJump      = 5
@@ -221,7 +227,8 @@ const (
 	reachBack     = 128 // and backward
 )
 
-// headSize returns the size of the lea that computes a row's CFA.
+// headSize returns the size of the lea that computes a row's CFA. rsp as a base takes a SIB byte; rbp's is lea
+// off(%rbp,%rdelta).
 func headSize(b *plan.Block) int {
 	size := 4 // REX, opcode, ModRM and SIB or disp8
 	if b.Base == abi.RBP {
@@ -265,7 +272,9 @@ func (g *generator) headsBefore(heads []uint32, tail label) {
 	}
 }
 
-// tail emits the code of a tail; row is one of those that use it.
+// tail emits the code of a tail; row is one of those that use it. rCFA is a host address: the stack's copy may lie
+// elsewhere than the stack. The two comparisons are all that a hostile stack can do: any CFA outside of the window goes
+// to the slow path, which checks each word.
 func (g *generator) tail(t *plan.Tail, row uint32, start label, hot bool) {
 	a := g.asm
 	a.bind(start)

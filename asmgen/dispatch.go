@@ -10,6 +10,9 @@ import (
 	"github.com/ehasm/ehasm/asmgen/plan"
 )
 
+// This file is the layout for speed: a compare tree for each distinct page. Most of it decides which jumps can be
+// short.
+
 // pageItem is an instruction of a page's compare tree. Sizes are worked out
 // here, since a jump's form decides whether others reach.
 type pageItem struct {

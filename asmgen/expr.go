@@ -11,6 +11,9 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
+// This file compiles DWARF expressions to code. Depths are checked when they are decoded (dwarfcfa), so the code has no
+// checks of its stack.
+
 // exprPad keeps readWord's view of the stack the same whether the slow path or
 // an expression calls it.
 const exprPad = 8
@@ -26,7 +29,8 @@ type exprCode struct {
 	depths map[int]int   // depth there
 }
 
-// expression emits the subroutine of one expression.
+// expression emits the subroutine of one expression. The error means that the decoder let an expression through which
+// it should not have.
 func (g *generator) expression(e *dwarfcfa.Expr, entry label) error {
 	a := g.asm
 	c := exprCode{g: g, labels: map[int]label{}, depths: map[int]int{}}
@@ -62,7 +66,7 @@ func (g *generator) expression(e *dwarfcfa.Expr, entry label) error {
 	return nil
 }
 
-// exprFailures emits the ends of expressions that have no value.
+// exprFailures emits the ends of expressions that have no value. All expressions share them.
 func (g *generator) exprFailures() {
 	a := g.asm
 	for _, f := range []struct {

@@ -11,6 +11,9 @@ import (
 	"github.com/ehasm/ehasm/asmgen/plan"
 )
 
+// This file is the layout for small files: pages as data, found by one lookup. RATIONALE.md, "Packed dispatch" and "Two
+// layouts", has the sizes and the times.
+
 // ErrTooLarge is wrapped if an object's pages do not fit the packed form.
 var ErrTooLarge = errors.New("too many pages for packed dispatch")
 
@@ -107,7 +110,7 @@ func (l *packedLayout) enter() {
 	}
 }
 
-// longRecord emits the lookup in a long record, at rTmp; its first byte is in pCount.
+// longRecord emits the lookup in a long record, at rTmp; its first byte is in pCount. It takes 16 keys a round.
 func (l *packedLayout) longRecord() {
 	g, a := l.g, l.g.asm
 	next, last, found := a.newLabel(), a.newLabel(), a.newLabel()
@@ -136,7 +139,8 @@ func (l *packedLayout) longRecord() {
 	a.jump(obj.AJMP, l.jump)
 }
 
-// spreadLowByte fills xmm0 with the pc's low byte. rPC is lost.
+// spreadLowByte fills xmm0 with the pc's low byte. rPC is lost. By a multiplication and a shuffle, since pshufb is no
+// baseline x86-64.
 func (a *assembler) spreadLowByte() {
 	a.op(x86.AMOVBLZX, reg(x86.REG_AL), reg(x86.REG_AX))
 	a.op3(x86.AIMUL3L, imm(0x01010101), reg(x86.REG_AX), reg(x86.REG_AX))
@@ -170,7 +174,7 @@ func (g *generator) appendRecord(b []byte, t *plan.Tree, first int, idSize int16
 	return b
 }
 
-// heads emits the slots, in order of ids.
+// heads emits the slots, in order of ids. The check at the end guards the sizes that block.go gives.
 func (l *packedLayout) heads() error {
 	g := l.g
 	a := g.asm

@@ -7,6 +7,10 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
+// This file emits the slow path: a loop over a row's descriptor. It runs for signal frames, PLTs, realigned stacks and
+// frames at the edges of a window. RATIONALE.md, "The slow path interprets", says why it is no code for
+// each row.
+
 // slowPath emits the step on all registers in memory, which reads a row's
 // descriptor: slowFast comes from a tail whose words are not all in the window,
 // with the CFA in rCFA as a host address; slowRow from rows that the fast path
@@ -50,7 +54,7 @@ func (g *generator) slowPath() {
 	g.frames.walk.restore(a.bindNew())
 }
 
-// slowCFA emits the header of a descriptor: the CFA goes to sCFA.
+// slowCFA emits the header of a descriptor: the CFA goes to sCFA. fail is left with a status in edx.
 func (g *generator) slowCFA(rules, fail label) {
 	a := g.asm
 	byReg, byExpr, invalid := a.newLabel(), a.newLabel(), a.newLabel()
@@ -202,8 +206,8 @@ func (g *generator) slowRules(fail label) {
 	a.bind(done)
 }
 
-// slowDone emits the end of a step: the registers in memory become the caller's. Only now memory
-// changes, so that a step that fails leaves it as it was.
+// slowDone emits the end of a step: the registers in memory become the caller's. Only now memory changes, so that a
+// step that fails leaves it as it was.
 func (g *generator) slowDone() {
 	a := g.asm
 	loop := a.newLabel()
@@ -235,9 +239,8 @@ func (g *generator) slowDone() {
 	a.branch(obj.AJMP, g.find.load)
 }
 
-// readWordCode emits the subroutine readWord: the word at target address rsi
-// comes in rax, carry set if it cannot be read. The stack is aligned by the
-// return address being the only thing above a multiple of 16.
+// readWordCode emits the subroutine readWord: the word at target address rsi comes in rax, carry set if it cannot be
+// read. The stack is aligned by the return address being the only thing above a multiple of 16.
 func (g *generator) readWordCode() {
 	a := g.asm
 	callback, fail := a.newLabel(), a.newLabel()

@@ -7,6 +7,8 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
+// This file emits _eh_elf, the step of one frame with the original project's signature, on the code that walks use.
+
 // _eh_elf has the stack frame of the walk and goes through the same lookup and heads; a
 // null slotRegs marks it. With a callback its window fails every check and rDelta is 0,
 // so that a tail leads to stepTail with the CFA; without, its window is the lower half

@@ -8,6 +8,9 @@ import (
 	"github.com/ehasm/ehasm/asmgen/plan"
 )
 
+// This file emits _eh_elf_walk: its entry, the loading and the spilling of registers, the ends, and the way from a pc
+// to its row.
+
 // entry emits _eh_elf_walk up to the first lookup, its end, and the code
 // between segments. In C terms its arguments are (rdi regs, rsi mem, rdx bias,
 // rcx pcs, r8 max).
@@ -78,7 +81,7 @@ func (a *assembler) ifStep(to label) {
 	a.jump(x86.AJEQ, to)
 }
 
-// addConst sets to to from plus a constant.
+// addConst sets to to from plus a constant. lea takes 32 bits, sign-extended; objects linked above 2 GB need more.
 func (a *assembler) addConst(c int64, from, to int16) {
 	if c == int64(int32(c)) {
 		a.op(x86.ALEAQ, mem(from, c), reg(to))
@@ -320,7 +323,8 @@ func (g *generator) dispatchCode() {
 	g.findRow()
 }
 
-// nextStep stores the caller's pc and ends the segment if it is full.
+// nextStep stores the caller's pc and ends the segment if it is full. The cursor counts from minus the number of steps
+// up to 0, so that one instruction counts and compares.
 func (g *generator) nextStep() {
 	a := g.asm
 	a.op(x86.AMOVQ, reg(rPC), memIndex(rPCs, rCursor, 8, 0))
@@ -329,7 +333,7 @@ func (g *generator) nextStep() {
 	a.jump(x86.AJEQ, g.find.segmentEnd)
 }
 
-// findRow jumps to the row block of the relative pc.
+// findRow jumps to the row block of the relative pc. One unsigned comparison covers pcs below the object, too.
 func (g *generator) findRow() {
 	a := g.asm
 	a.op(x86.ACMPQ, reg(rPC), imm(int64(g.plan.High-g.plan.Base)))

@@ -11,6 +11,9 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
+// This file cuts a table into blocks and pages: which rows take the fast path, which tails they share, and which pages
+// are equal.
+
 // Options are the settings of a plan.
 type Options struct {
 	Dispatch Dispatch
@@ -19,7 +22,8 @@ type Options struct {
 	Calls dwarfcfa.Calls
 }
 
-// Build plans the code for a table. The table must be normalised.
+// Build plans the code for a table. The table must be normalised. The error wraps ErrSpan; packed pages with too many
+// keys are planned again at half the size.
 func Build(t *dwarfcfa.Table, opt Options) (*Plan, error) {
 	p := &Plan{Table: t, Low: t.Low(), High: t.High(), Dispatch: opt.Dispatch, PageBits: cmp.Or(opt.PageBits, PageBits)}
 	// Base is a multiple of the page size, so that a low byte of the relative pc is one of the pc.
@@ -63,7 +67,8 @@ type builder struct {
 	weights    []uint32 // scratch: of a page's leaves
 }
 
-// A pc of a frame is a call's, but for the innermost one, which may be any.
+// A pc of a frame is a call's, but for the innermost one, which may be any: a call counts 128 times as much as another
+// byte. x86-64 code has a call in about 25 bytes.
 const (
 	callWeight   = 128
 	byteWeight   = 1
@@ -114,8 +119,8 @@ func (b *builder) block(r *dwarfcfa.Row, index uint32) Block {
 	return Block{Kind: BlockFast, Base: uint8(r.CFA.Reg), Offset: int32(r.CFA.Offset), Tail: n, Row: index}
 }
 
-// maxFastOffset bounds the offsets of the fast path. With it, sums of a window
-// address and an offset do not wrap (see package asmgen's entry checks).
+// maxFastOffset bounds the offsets of the fast path, 1 GB. With it, sums of a window address and an offset do not wrap
+// (see package asmgen's entry checks).
 const maxFastOffset = 1 << 30
 
 // fastTail returns the tail of a row that the fast path can do: CFA on rsp or

@@ -6,6 +6,9 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
+// This file leaves long runs of equal pages out of the table: Go programs that a C linker linked, and linker scripts
+// that place code far apart. RATIONALE.md, "Why some objects have segments", has the sizes.
+
 // Segment is a run of pages that either has a table or leads to one block.
 type Segment struct {
 	First int      // number of the first page, from Plan.Base on
@@ -25,7 +28,8 @@ func (p *Plan) TreeOf(s *Segment, pc dwarfcfa.Addr) uint32 {
 	return s.Table[int(uint64(pc-p.Base)>>p.PageBits)-s.First]
 }
 
-// Estimates of bytes, for the choice of segments.
+// Estimates of bytes, for the choice of segments. They need not be exact: they only decide whether a third of the file
+// is saved.
 const (
 	segmentBytes = 30   // of code that leads to a segment
 	rangeBytes   = 8    // of code that leads to a range inside its page

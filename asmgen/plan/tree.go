@@ -2,6 +2,9 @@ package plan
 
 import "math"
 
+// This file shapes compare trees so that frequent leaves lie near the root: prologue rows, which few pcs hit, lie
+// deepest.
+
 // treeBuilder finds the shape of a tree. It is reused from page to page.
 type treeBuilder struct {
 	cost []uint32
@@ -11,7 +14,7 @@ type treeBuilder struct {
 	below []uint32 // sums of weights
 }
 
-// The cost of a comparison, and of a taken branch.
+// The cost of a comparison, and of a taken branch: a taken one ends a fetch block, and is predicted by itself.
 const (
 	compareCost = 1
 	takenCost   = 4
