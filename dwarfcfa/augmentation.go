@@ -29,7 +29,8 @@ func (s *Section) augmentation(c *cursor, cie *CIE, aug string) error {
 // errLetter is the error for a letter of an augmentation that is not known.
 var errLetter = fmt.Errorf("unknown CIE augmentation: %w", ErrUnsupported)
 
-// letters decodes the augmentation data of some letters.
+// letters decodes the augmentation data of some letters. The error is errLetter at the first letter that is not known:
+// how long its data are is then not known either.
 func (s *Section) letters(c *cursor, cie *CIE, aug string) error {
 	for _, letter := range []byte(aug) {
 		switch letter {
@@ -56,7 +57,8 @@ func (s *Section) letters(c *cursor, cie *CIE, aug string) error {
 }
 
 // personality reads the pointer to a CIE's personality routine. If its value is known only at run time, the word in
-// memory is the pointer.
+// memory is the pointer. A field that a relocation with a symbol fills in (R_X86_64_64 against __gxx_personality_v0,
+// without PIC) has no value in the file; the loader's value is read through its address.
 func (s *Section) personality(c *cursor, cie *CIE) {
 	enc, field := cie.PersonalityEncoding, *c
 	p, null := c.pointerSlot(enc, s, 0)

@@ -10,6 +10,9 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
+// This file says what an eh_elf was made from: ranges of memory and their hashes, by which a process can tell that an
+// object is the same. RATIONALE.md, "Identity by content", says why a build-id is not enough.
+
 // Content returns the parts of the object's image that an eh_elf is made from. These are .eh_frame, the sections that
 // hold the areas (addresses of LSDAs), and .sframe if rows come from it. If by rep rows come from elsewhere, or the
 // section is not in read-only memory, the executable segments are parts, too. They stand in for .debug_frame, which is
@@ -95,7 +98,7 @@ func (o *File) extent(addr uint64) (start, end uint64) {
 }
 
 // DebugFrameHash returns the XXH64 of .debug_frame, which is not in memory, or 0 if the object has none that can be
-// read.
+// read. It tells builds apart for a cache, not for a process.
 func (o *File) DebugFrameHash() uint64 {
 	s, err := o.debugFrame()
 	if err != nil || s == nil {

@@ -6,6 +6,9 @@ import (
 	"sort"
 )
 
+// This file reads bytes of sections. Each read can fail, and callers look at err once for several reads, as
+// debug/dwarf's buf does.
+
 // cursor reads little-endian values from the front of data. The first failure
 // sticks: later reads return zero and leave err unchanged. pos is an offset in
 // the section, so data starts where the section starts.
@@ -49,7 +52,8 @@ func (c *cursor) u8() uint8 {
 	return b
 }
 
-// rewritten fails if a loader writes to the next n bytes, and reports whether it did.
+// rewritten fails if a loader writes to the next n bytes, and reports whether it did. What a loader writes is known
+// only at run time, but for the load bias that it adds: see word.
 func (c *cursor) rewritten(n int) bool {
 	i := sort.Search(len(c.rewrites), func(i int) bool { return c.rewrites[i].end > c.pos })
 	if i == len(c.rewrites) || c.rewrites[i].start >= c.pos+n {
@@ -108,7 +112,8 @@ func (c *cursor) u64() uint64 {
 	return 0
 }
 
-// cstring returns the bytes up to the next NUL and steps over it.
+// cstring returns the bytes up to the next NUL and steps over it. A string must be the same in the file and in memory,
+// its NUL included.
 func (c *cursor) cstring() string {
 	n := bytes.IndexByte(c.data[c.pos:], 0)
 	if n < 0 {
@@ -183,7 +188,7 @@ func (c *cursor) sleb() int64 {
 	}
 }
 
-// AppendSLEB appends a number as signed LEB128 (DWARF 5 §7.6).
+// AppendSLEB appends a number as signed LEB128 (DWARF 5 §7.6). It is the shortest form.
 func AppendSLEB(b []byte, v int64) []byte {
 	for v < -0x40 || v >= 0x40 {
 		b = append(b, byte(v)|0x80)

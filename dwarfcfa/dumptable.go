@@ -35,7 +35,7 @@ func DumpTable(w io.Writer, t *Table, pc *Addr) error {
 	return out.Flush()
 }
 
-// RowText renders a row on one line, such as "rsp+16 rbx=c-16 ra=c-8".
+// RowText renders a row on one line, such as "rsp+16 rbx=c-16 ra=c-8". CFA+n is written c+n, as readelf does.
 func (t *Table) RowText(id uint32) string {
 	info := t.rowInfo(&t.Rows[id])
 	if info.Special != "" {

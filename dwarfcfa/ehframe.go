@@ -8,6 +8,9 @@ import (
 	"slices"
 )
 
+// This file finds .eh_frame and reads .eh_frame_hdr, whose table some unwinders search instead of walking the section.
+// What that table names counts, too: libgcc and perf find such FDEs.
+
 // ehFrame finds .eh_frame by its section header, or through PT_GNU_EH_FRAME. It returns nil if the object has neither.
 func (o *File) ehFrame() (*Section, error) {
 	hdr, err := o.ehFrameHdr()
@@ -70,7 +73,8 @@ func (o *File) searched(addr Addr, data []byte, size int, hdr *ehFrameHdr) (*Sec
 	return s, nil
 }
 
-// toSegmentEnd reads the bytes from an address up to the end of the segment that holds it; nil: there is none.
+// toSegmentEnd reads the bytes from an address up to the end of the segment that holds it; nil: there is none. It
+// is for files without section headers, where nothing says how long .eh_frame is, and for entries behind the section.
 func (o *File) toSegmentEnd(addr Addr) ([]byte, error) {
 	for _, p := range o.file.Progs {
 		if skip := uint64(addr) - p.Vaddr; p.Type == elf.PT_LOAD && skip < p.Filesz {
@@ -128,7 +132,8 @@ func (o *File) ehFrameHdr() (*ehFrameHdr, error) {
 	return nil, nil
 }
 
-// readHdr reads the pointer to .eh_frame and the table.
+// readHdr reads the pointer to .eh_frame and the table. h.table stays nil in each case in which libgcc does not search:
+// another encoding, a table that is not aligned, or one that a loader changes. h.says may be more than the table holds.
 func (o *File) readHdr(h *ehFrameHdr) error {
 	if h.size > maxRead {
 		return cause(ErrUnsupported, "%#x bytes", h.size)
@@ -150,6 +155,7 @@ func (o *File) readHdr(h *ehFrameHdr) error {
 		return c.err
 	}
 	// libgcc searches no table of another form.
+	// unwind-dw2-fde-dip.c takes any format of the count, but only sdata4 relative to the header in the table.
 	if count&^peFormatMask != 0 || table != PEDataRel|PESData4 {
 		return nil
 	}
@@ -245,7 +251,7 @@ func (s *Section) Pair(i int) (start Addr, offset uint64) {
 	return start, uint64(fde - s.Addr)
 }
 
-// FDEAt returns the FDE at an offset, nil if none is there.
+// FDEAt returns the FDE at an offset, nil if none is there. It is not cached, and decodes the FDE's CIE each time.
 func (s *Section) FDEAt(offset uint64) *FDE {
 	if offset >= uint64(len(s.Data)) {
 		return nil

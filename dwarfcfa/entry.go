@@ -7,6 +7,8 @@ import (
 	"strings"
 )
 
+// This file decodes CIEs and FDEs. A bad entry costs itself alone: iteration goes on behind it, as its length says.
+
 // CIE is a common information entry (DWARF 5 §6.4.1, LSB 5.0 §10.6.1.1).
 type CIE struct {
 	Offset       uint64 // of the entry's length field in the section
@@ -14,8 +16,8 @@ type CIE struct {
 	Is64         bool   // 64-bit DWARF format
 	Version      uint8  // 1, 3 or 4
 	Augmentation string
-	CodeAlign    uint64 // code alignment factor, bytes
-	DataAlign    int64  // data alignment factor, bytes
+	CodeAlign    uint64 // code alignment factor, bytes: 1 on x86-64
+	DataAlign    int64  // data alignment factor, bytes: -8 on x86-64
 	RA           uint64 // return address column
 	AugData      []byte // augmentation data, where Augmentation starts with z
 
@@ -41,7 +43,7 @@ type FDE struct {
 	ID     uint64 // the CIE pointer as stored
 	CIE    *CIE
 
-	Start, End Addr // the pcs described, [Start, End)
+	Start, End Addr // the pcs described, [Start, End), link-time
 	HasLSDA    bool
 	LSDA       Addr // language-specific data area; 0: where it is, is known only at run time
 	AugData    []byte
@@ -85,8 +87,8 @@ func (s *Section) Entries() iter.Seq2[Entry, error] {
 	}
 }
 
-// maxCIEs bounds the CIEs of a section; FDEs that use further ones are bad.
-// Linkers keep one of each kind, about ten.
+// maxCIEs bounds the CIEs of a section, so that a hostile one of CIEs alone takes no more memory than a large file;
+// FDEs that use further ones are bad. Linkers keep one of each kind, about ten.
 const maxCIEs = 1 << 18
 
 // entryReader walks over a section.
@@ -159,7 +161,8 @@ func (s *Section) header(pos int) (h entryHeader, err error) {
 	return h, nil
 }
 
-// readID completes a header with the entry's id.
+// readID completes a header with the entry's id. In .eh_frame an FDE's id is the distance back to its CIE, so 0 can't
+// be one (LSB 5.0 §10.6.1); in .debug_frame ids of CIEs are all ones (DWARF 5 §6.4.1).
 func (s *Section) readID(h *entryHeader) error {
 	c := s.cursor(h.idPos, h.end)
 	h.idSize = 4
@@ -178,8 +181,8 @@ func (s *Section) readID(h *entryHeader) error {
 	return c.err
 }
 
-// next decodes the entry at the reader's position; an FDE is stored in fde. err is about the
-// entry at e.Offset. ok is false at the end of the section.
+// next decodes the entry at the reader's position; an FDE is stored in fde. err is about the entry at e.Offset. ok is
+// false at the end of the section. Behind the walked entries come those that only .eh_frame_hdr names.
 func (r *entryReader) next(fde *FDE) (e Entry, ok bool, err error) {
 	if r.pos < r.end {
 		if e, ok, err = r.entry(fde); ok {
@@ -322,7 +325,8 @@ func (r *entryReader) findCIEs() {
 	}
 }
 
-// readCIE decodes the CIE at an offset where one begins.
+// readCIE decodes the CIE at an offset where one begins. Versions: .eh_frame has 1 as a rule;
+// .debug_frame 1 (DWARF 2), 3 and 4.
 func (s *Section) readCIE(pos int) (*CIE, error) {
 	h, err := s.header(pos)
 	if err != nil {
@@ -358,6 +362,7 @@ func (s *Section) readCIE(pos int) (*CIE, error) {
 		c.u64() // GCC 2.x: address of the exception table
 		aug = aug[2:]
 	}
+	// DWARF 4 added address_size and segment_selector_size (DWARF 5 §6.4.1).
 	if cie.Version == 4 {
 		if n := c.u8(); c.err == nil && n != 8 {
 			return nil, cause(ErrUnsupported, "CIE with an address size of %d", n)
@@ -368,6 +373,7 @@ func (s *Section) readCIE(pos int) (*CIE, error) {
 	}
 	cie.CodeAlign = c.uleb()
 	cie.DataAlign = c.sleb()
+	// The return address column is a byte in version 1, ULEB128 later.
 	if cie.Version == 1 {
 		cie.RA = uint64(c.u8())
 	} else {

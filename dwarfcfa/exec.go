@@ -6,9 +6,8 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// Bounds of the interpreter, which keep memory within some multiple of a
-// section's size. No program of a compiler comes near them; an FDE beyond one
-// is bad.
+// Bounds of the interpreter, which keep memory within some multiple of a section's size: each DW_CFA_remember_state, of
+// one byte, costs a state of a few hundred. No program of a compiler comes near them; an FDE beyond one is bad.
 const (
 	MaxRememberDepth = 256     // nested DW_CFA_remember_state
 	MaxRowsPerFDE    = 1 << 20 // rows of one FDE
@@ -117,7 +116,8 @@ func (in *Interp) initialRow(cie *CIE) (Row, error) {
 	return ini.state.row, nil
 }
 
-// initial returns the state after the initial instructions of a CIE, which are run once for each CIE.
+// initial returns the state after the initial instructions of a CIE, which are run once for each CIE. in.state and
+// in.stack are those after the CIE when it returns.
 func (in *Interp) initial(cie *CIE) *initial {
 	if cie == in.lastCIE {
 		return in.last
@@ -260,8 +260,8 @@ func (in *Interp) settleState(st *state, cfa *CFARule) {
 	st.fresh = 0
 }
 
-// column maps a register number of a program to the column of a row; ok is
-// false for the columns that rows do not have.
+// column maps a register number of a program to the column of a row; ok is false for the columns that rows do not have.
+// Vector registers (17 and up, psABI Figure 3.36) are the ones that rows do not have.
 func column(cie *CIE, reg uint64) (col int, ok bool) {
 	if cie.RA >= NumRegs {
 		if reg == cie.RA {

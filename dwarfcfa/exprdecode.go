@@ -55,8 +55,8 @@ const (
 	dwOpNop        = 0x96
 )
 
-// read reads the operands that follow an encoding: the register that it is about, and the
-// number.
+// read reads the operands that follow an encoding: the register that it is about, and the number. A failure sticks in
+// the cursor.
 func (e *encoding) read(c *cursor) (n int64, reg uint64) {
 	// The register in the opcode, for those that have one.
 	reg = uint64(e.op.Reg)
@@ -89,9 +89,10 @@ func (e *encoding) read(c *cursor) (n int64, reg uint64) {
 	return n, reg
 }
 
-// exprDecoder decodes one expression in a single pass over its bytes. Since
-// branches only go forward, the pass has seen all predecessors of an operation
-// when it gets there; it steps over unreachable bytes.
+// exprDecoder decodes one expression in a single pass over its bytes. Since branches only go forward, the pass has seen
+// all predecessors of an operation when it gets there; it steps over unreachable bytes. So the depth of the stack is
+// known at each operation, generated code needs no checks, and every expression ends. Compilers write no backward
+// branches into unwind tables.
 type exprDecoder struct {
 	c       cursor
 	ops     []ExprOp      // decoded so far
@@ -243,8 +244,9 @@ func asCFA(id ExprID, ops []ExprOp) CFARule {
 	return CFARule{Kind: CFAExpr, Expr: id}
 }
 
-// asRule returns the rule equal to a rule with an expression: saved at CFA+n,
-// CFA+n itself, or a register, if it is that simple.
+// asRule returns the rule equal to a rule with an expression: saved at CFA+n, CFA+n itself, or a register, if it is
+// that simple.
+// Such rows need no code of their own then.
 func asRule(rule RegRule, ops []ExprOp) RegRule {
 	offset, ok := offsetFromCFA(ops)
 	switch {

@@ -15,6 +15,10 @@ import (
 	"github.com/ehasm/ehasm/internal/files/input"
 )
 
+// This file opens objects. It refuses early and in words what is no x86-64 executable or shared object, since most
+// paths that people give are of other kinds. debug/elf reads the headers; its errors alone would not tell a cut-off
+// file from a malformed one.
+
 // File is an x86-64 executable or shared object, opened for its unwind
 // tables. It is safe for concurrent use.
 type File struct {
@@ -76,7 +80,8 @@ func NewFile(name string, r io.ReaderAt, size int64) (*File, error) {
 	return o, nil
 }
 
-// readHeaders reads the ELF headers and checks that the file holds all segments and sections that they name.
+// readHeaders reads the ELF headers and checks that the file holds all segments and sections that they name. Files that
+// were cut off are ErrTruncated here, not at some later read.
 func (o *File) readHeaders() error {
 	if err := checkHeader(o.r, o.size); err != nil {
 		return err

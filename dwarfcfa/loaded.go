@@ -93,7 +93,8 @@ func (o *File) loaded(addr Addr, data []byte) ([]rewrite, error) {
 	return all, nil
 }
 
-// rewrites returns what a loader writes of the n bytes at addr, ascending and disjoint.
+// rewrites returns what a loader writes of the n bytes at addr, ascending and disjoint. The error is of the
+// relocations, which can't be read.
 func (o *File) rewrites(addr Addr, n uint64) ([]rewrite, error) {
 	if !o.mayWrite(addr, n) {
 		return nil, nil
@@ -144,7 +145,8 @@ func (o *File) mayWrite(addr Addr, n uint64) bool {
 // mostWritten is how many bytes a relocation writes at most that is no copy.
 const mostWritten = 16
 
-// rewriteOf returns what a relocation writes of the n bytes at addr; ok is false if that is nothing.
+// rewriteOf returns what a relocation writes of the n bytes at addr; ok is false if that is nothing. Types that are not
+// listed write at most 16 bytes: TLSDESC's pair.
 func (o *File) rewriteOf(r elffile.Reloc, addr Addr, n uint64) (w rewrite, ok bool) {
 	size := uint64(mostWritten)
 	switch r.Type {

@@ -8,6 +8,9 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
+// This file brings rows to one form, so that equal meanings are equal values: a few hundred distinct rows of an
+// object's many thousand are left, and each gets code once.
+
 // tableBuilder turns the raw rows of FDEs into ranges of normalised rows, each
 // distinct row kept once.
 type tableBuilder struct {
@@ -19,7 +22,7 @@ type tableBuilder struct {
 	rows  []*Row            // distinct normalised rows
 	seed  maphash.Seed      // of the keys of index
 	index map[uint64]uint32 // rows by hash; of two with one hash, which is unlikely, the first may be kept twice
-	// known maps a raw row to its normalised one. Its Flags say beside
+	// normal maps a raw row to its normalised one. Its Flags say beside
 	// RowSignal which registers were popped and which column is the return
 	// address, on which normalising depends too.
 	normal  map[Row]normalRow
@@ -32,7 +35,8 @@ type tableBuilder struct {
 	err  error // why it must be left out, besides errors in its program
 }
 
-// maxKnown bounds tableBuilder.known, which is forgotten when it is full.
+// maxKnown bounds tableBuilder.normal, which is forgotten when it is full: objects of compilers have a few thousand raw
+// rows.
 const maxKnown = 1 << 17
 
 // normalRow is the outcome of normalising a raw row.
@@ -41,7 +45,7 @@ type normalRow struct {
 	reason error  // why it is the RowNotCompiled row
 }
 
-// Fields of Row.Flags in keys of tableBuilder.known. Both lie above RowSignal and RowNotCompiled.
+// Fields of Row.Flags in keys of tableBuilder.normal. Both lie above RowSignal and RowNotCompiled.
 const (
 	keyPopped = 8
 	keyRA     = 32
@@ -64,8 +68,8 @@ func (b *tableBuilder) interpret(spans []span) {
 	}
 }
 
-// interpretOne appends the ranges of a span: all of it, or none if it returns
-// why the FDE is left out.
+// interpretOne appends the ranges of a span: all of it, or none if it returns why the FDE is left out. An FDE counts as
+// a whole or not at all: rows up to an error could hide that later ones are missing.
 func (b *tableBuilder) interpretOne(sp *span) error {
 	// If the span is lost, its rows and what they counted are taken back.
 	mark, rows, notCompiled, listed := len(b.ranges), b.rep.Rows.Ranges, b.rep.Rows.NotCompiled, len(b.rep.NotCompiled)
@@ -149,8 +153,8 @@ func (b *tableBuilder) popped(st *state) (mask uint32) {
 	return mask
 }
 
-// normalise gives the raw row of st the form that Table documents. Its Flags
-// are those of a key of known; flags are its own.
+// normalise gives the raw row of st the form that Table documents. Its Flags are those of a key of normal; flags are its
+// own. A return address without a rule ends the stack, as one that is undefined (RATIONALE.md, "Decisions").
 func (b *tableBuilder) normalise(st *state, flags RowFlags) normalRow {
 	row := st.row
 	row.Flags = flags

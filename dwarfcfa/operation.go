@@ -2,6 +2,9 @@ package dwarfcfa
 
 import "fmt"
 
+// This file is the one table of expression operations: names, effects on the stack and values, for the decoder, the
+// evaluator and the dumps.
+
 // operation describes an ExprCode.
 type operation struct {
 	name string
@@ -61,7 +64,7 @@ func onTwo(name string, f func(a, b uint64) uint64) operation {
 	return operation{name: name, pops: 2, pushes: 1, value: func(a, b uint64) (uint64, bool) { return f(a, b), true }}
 }
 
-// division has no value if b is zero.
+// division has no value if b is zero; a step takes that as an unreadable word (docs/abi.md).
 func division(name string, f func(a, b uint64) uint64) operation {
 	return operation{name: name, pops: 2, pushes: 1, value: func(a, b uint64) (uint64, bool) {
 		if b == 0 {

@@ -75,8 +75,8 @@ type Bases struct {
 	Word func(Addr) (value uint64, ok bool) // DW_EH_PE_indirect: a word of the object's image; may be nil
 }
 
-// value reads a value stored in the format of enc, sign-extended if the format
-// is signed.
+// value reads a value stored in the format of enc, sign-extended if the format is signed. An unknown format fails the
+// cursor with ErrBadEncoding.
 func (c *cursor) value(enc PointerEncoding) uint64 {
 	switch enc & peFormatMask {
 	case PEAbsPtr, PESigned, PEUData8, PESData8:

@@ -8,6 +8,9 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
+// This file reads the .eh_frame of the eh_elf's own code, and tells for each instruction what an unwinder would find
+// there. exec compares that with the machine's state at every instruction that it runs.
+
 // ownRange is a row of the unwind information of the code itself.
 type ownRange struct {
 	start, end uint64 // addresses of the file; half-open
@@ -59,8 +62,8 @@ func (o *ownRows) read(fdes []ownFDE) error {
 // program reads call frame instructions.
 type program []byte
 
-// operand reads an unsigned LEB128 number. Larger values than maxOffset are refused: no frame of
-// this code needs them.
+// operand reads an unsigned LEB128 number. Larger values than maxOffset are refused: no frame of this code needs them.
+// The error names no place: readFDE's caller does.
 func (b *program) operand() (v uint64, err error) {
 	v, n := binary.Uvarint(*b)
 	if n <= 0 || v > maxOffset {
@@ -183,8 +186,8 @@ func (o *ownRows) at(pc uint64) *ownRow {
 	return &o.list[i].row
 }
 
-// single checks that one row holds for the code of lookups from low to high, which is proven
-// without running it on terms.
+// single checks that one row holds for the code of lookups from low to high, which is proven without running it on
+// terms. Lookups are jumps, comparisons and loads, which leave rsp and the saved registers alone.
 func (o *ownRows) single(low, high uint64) error {
 	if low >= high {
 		return nil

@@ -2,6 +2,9 @@ package prove
 
 import "math/bits"
 
+// This file makes comparisons and what follows from them. A simplification may miss that two terms are equal, which
+// refuses a right file; it must never say so of two that differ.
+
 // ult is a < b, unsigned.
 func (t *terms) ult(a, b term) term {
 	va, ca := t.value(a)
@@ -33,7 +36,8 @@ func (t *terms) slt(a, b term) term {
 	return t.make(termNode{op: tSlt, a: a, b: b}, 1)
 }
 
-// eq is a == b. A sum is split, so that equal parts on both sides cancel.
+// eq is a == b. A sum is split, so that equal parts on both sides cancel. The result is the term 1 or 0 where that is
+// certain.
 func (t *terms) eq(a, b term) term {
 	if a == b {
 		return t.con(1)
@@ -86,7 +90,7 @@ func (t *terms) eq(a, b term) term {
 	return t.eqParts(a, b)
 }
 
-// ones returns the bits that are certainly set.
+// ones returns the bits that are certainly set. It may miss some: 0 says nothing.
 func (t *terms) ones(x term) uint64 {
 	n := &t.nodes[x]
 	switch n.op {
@@ -170,8 +174,8 @@ func (t *terms) ite(cond, a, b term) term {
 	return t.make(termNode{op: tIte, a: cond, b: a, c: b}, t.mask[a]|t.mask[b])
 }
 
-// sdiv returns the quotient, signed; b is not 0, nor is it the most negative over -1.
-// int64(a)/int64(b) rounds towards 0, as idiv does.
+// sdiv returns the quotient, signed; b is not 0, nor is it the most negative over -1. int64(a)/int64(b) rounds towards
+// 0, as idiv does. The code before idiv excludes both (asmgen's divide), and the proof of expressions that it does.
 func (t *terms) sdiv(a, b term) term {
 	va, ca := t.value(a)
 	vb, cb := t.value(b)
@@ -191,7 +195,8 @@ func (t *terms) umod(a, b term) term {
 	return t.make(termNode{op: tUmod, a: a, b: b}, 1<<bits.Len64(t.mask[a])-1) // at most a
 }
 
-// load returns a word of memory that does not change in a step.
+// load returns a word of memory that does not change in a step. So two loads from equal addresses are equal. Only the
+// target's memory is read by it, which does not change during a walk (PROOF.md).
 func (t *terms) load(addr term, bytes uint8) term {
 	return t.make(termNode{op: tLoad, a: addr, k: uint64(bytes)}, sizeMask(bytes))
 }

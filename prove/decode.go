@@ -1,5 +1,8 @@
 package prove
 
+// This file decodes generated code. It is another decoder than internal/analysis/x86, on purpose: a mistake shared with
+// the tests of the emitter would hide wrong code. It is small, since it refuses all that asmgen does not emit.
+
 // decode reads the instruction at the beginning of b: prefixes, REX, opcode, operands (Intel SDM
 // volume 2, chapter 2). ok is false unless it is one of the forms of generated code, complete and
 // without a redundant prefix.

@@ -9,8 +9,12 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// openImage reads and checks the ELF file. The checks run in an order in which each may use what
-// those before it have read.
+// This file checks the ELF file from the program headers to the symbols, as the loader of a C library or package ehelf
+// reads it. Whatever elfout does not write is refused: the claim is about files of ehasm alone, and each liberty would
+// have to be proven.
+
+// openImage reads and checks the ELF file. The checks run in an order in which each may use what those before it have
+// read. Errors wrap errImage.
 func openImage(file []byte) (*image, error) {
 	im := &image{file: file}
 	for _, check := range []func() error{

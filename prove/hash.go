@@ -6,6 +6,9 @@ import (
 	"slices"
 )
 
+// This file checks both hash tables of dynamic symbols, of which loaders of different ages use one. DT_HASH: gABI
+// chapter 5, "Hash Table"; DT_GNU_HASH has no standard but binutils and glibc (dl-lookup.c, do_lookup_x).
+
 // checkHashes checks the complete contents of the symbol tables, since lookups of names that are not
 // there must also work: loaders look up every name in every file. A wrong bucket could make the lookup
 // of another library's name end here, or never end.
@@ -48,6 +51,7 @@ func (im *image) checkHashes() error {
 	b := im.at(im.dynamic.tags[elf.DT_HASH], 8)
 	buckets, chains := uint64(le.Uint32(b)), uint64(le.Uint32(b[4:])) // sysvLookup has read both
 	b = im.at(im.dynamic.tags[elf.DT_HASH]+8, 4*(buckets+chains))
+	// Three exports need few buckets; the bound keeps a hostile table cheap.
 	if b == nil || buckets > 64 {
 		return imageError("DT_HASH")
 	}
@@ -132,7 +136,8 @@ func gnuHash(name string) uint32 {
 	return h
 }
 
-// sysvLookup returns the lookup through DT_HASH (gABI chapter 5). It returns the symbol's index.
+// sysvLookup returns the lookup through DT_HASH (gABI chapter 5). It returns the symbol's index. The chain is followed
+// at most as many steps as it has words: a loop ends the lookup.
 func (im *image) sysvLookup(name string) (uint32, error) {
 	h := sysvHash(name)
 	word := func(i uint64) (uint32, bool) {
@@ -162,8 +167,8 @@ func (im *image) sysvLookup(name string) (uint32, error) {
 	return 0, imageError("DT_HASH does not lead to %s", name)
 }
 
-// gnuLookup returns the lookup through DT_GNU_HASH, its filter included, as glibc does it. It
-// returns the symbol's index.
+// gnuLookup returns the lookup through DT_GNU_HASH, its filter included, as glibc does it. It returns the symbol's
+// index. Bounds of 64 as in checkHashes.
 func (im *image) gnuLookup(name string) (uint32, error) {
 	h := gnuHash(name)
 	base := im.dynamic.tags[elf.DT_GNU_HASH]

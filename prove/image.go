@@ -11,6 +11,8 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
+// This file has the parts of the ELF file that the proof reads, and the checks of its headers.
+
 var le = binary.LittleEndian
 
 // image is the ELF file around the code, as the loader sees it: through its
@@ -90,7 +92,8 @@ func (im *image) checkHeader() error {
 	return nil
 }
 
-// at returns the bytes of the data segment at an address, or nil if there are none.
+// at returns the bytes of the data segment at an address, or nil if there are none. Each use is
+// reported to cover: a test asks which bytes of a file no proof has looked at.
 func (im *image) at(addr, n uint64) []byte {
 	if addr > im.read.Filesz || n > im.read.Filesz-addr {
 		return nil
@@ -119,8 +122,8 @@ func within(p, s elf.Prog64) bool {
 	return p.Off >= s.Off && p.Vaddr-s.Vaddr == p.Off-s.Off && p.Off-s.Off+p.Filesz <= s.Filesz && p.Filesz == p.Memsz
 }
 
-// programHeader decodes program header i. It refuses types that generated files do not have,
-// alignments other than theirs, and parts outside of the file.
+// programHeader decodes program header i. It refuses types that generated files do not have, alignments other than
+// theirs, and parts outside of the file.
 func (im *image) programHeader(i uint64) (elf.Prog64, error) {
 	b := im.file[ehdrSize+i*phdrSize:]
 	p := elf.Prog64{Type: le.Uint32(b), Flags: le.Uint32(b[4:]), Off: le.Uint64(b[8:]), Vaddr: le.Uint64(b[16:]),
@@ -139,7 +142,8 @@ func (im *image) programHeader(i uint64) (elf.Prog64, error) {
 }
 
 // checkSegments checks that the segments share no page, and that data and code are what they should be. The first
-// begins with the headers, of n bytes.
+// begins with the headers, of n bytes. Loaders map whole pages, so that two segments in one page would give code write
+// permission or data execute permission.
 func (im *image) checkSegments(headers uint64) error {
 	if len(im.segments) < 2 || len(im.segments) > 3 {
 		return imageError("%d segments", len(im.segments))

@@ -2,6 +2,9 @@ package prove
 
 import "encoding/binary"
 
+// This file has the form of decoded instructions and the reader of their operands. insn1.go and insn2.go know the
+// opcodes, one after the other; semantics.go says what each does.
+
 // inst is an instruction of the few forms in generated code (Intel SDM volume 2). Any other byte
 // sequence is refused, and so are prefixes without effect: what is decoded here is what every
 // processor runs.

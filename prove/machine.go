@@ -130,7 +130,8 @@ func (x *exec) address(s *state, o operand) term {
 	return a
 }
 
-// fork returns a deep copy of a state, for the other way of a branch.
+// fork returns a deep copy of a state, for the other way of a branch. Conditions and events are part of it: each way
+// has decided another one.
 func (x *exec) fork(s *state) *state {
 	c := x.newState()
 	// The lists of c keep their memory: *c = *s would otherwise share those of s.

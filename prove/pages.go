@@ -8,6 +8,10 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
+// This file proves lookups: for all pcs, in order, it goes through what a lookup would read, and compares the borders
+// with those of the table. The code of a lookup is run on terms once for each form (lookup.go); its data, megabytes of
+// trees or records, are gone through here by a reader of their form.
+
 // noRow stands for no row: no unwind information.
 const noRow int32 = -1
 
@@ -253,11 +257,12 @@ func (g *pageReader) tree(addr uint64, lo, hi int) error {
 	key := -1 // of the comparison before
 	code := g.p.im.text(g.p.im.exec.Vaddr)
 	for {
+		// More than any page has borders.
 		if g.steps++; g.steps > 1<<14 {
 			return fmt.Errorf("%#x: comparisons without end", addr)
 		}
 		off := addr - g.p.im.exec.Vaddr
-		if off > uint64(len(code)) || uint64(len(code))-off < 6 { // more than any page has borders
+		if off > uint64(len(code)) || uint64(len(code))-off < 6 { // the longest instruction below
 			return fmt.Errorf("%#x: not in the code", addr)
 		}
 		b := code[off : off+6]

@@ -7,6 +7,9 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
+// This file holds what the parts of a proof share. Each part runs a piece of code from its invariant on; a place that
+// the code leads to is added to owed, and proven once, however many ways lead there.
+
 // proof is what the proofs of all parts share: the file and the table, the machine that runs the
 // code on terms, the variables of the invariants, and the list of what is still to be proven.
 type proof struct {
