@@ -499,24 +499,27 @@ static void *strays(void *arg)
     astray("below the stack", 2, of_variable, first, first - 8);
     ehu_own_stack_.lo = known;
     made_up(100000);
-    /* The same pc, and rsp from the end of the stack, with the same rbp: the caller is not the one of before. */
+    /* The same pc, and rsp from the end of the stack, with the same rbp: the caller is not the one of before. Some of
+     * these distances and frames have one place for both. */
     uint64_t end = ehu_own_stack_.hi;
-    for (uint64_t i = 0; i < 192; i++) {
+    enum { FRAMES = 20, DISTANCES = 6, RBP = 14 };
+    for (uint64_t i = 0; i < 3 * FRAMES * DISTANCES * 2; i++) {
         void *got[3];
         eh_elf_regs_t r = {.valid = FRAME_MASK};
         bool again = i % 3 == 2;
-        uint64_t *frame = &words[8 * (i / 3)];
+        uint64_t *frame = &words[24 * (i / 3 % FRAMES)], far = 2 * (1 + i / (3 * FRAMES) % DISTANCES);
         r.reg[EH_ELF_RIP] = (uint64_t)(uintptr_t)of_variable;
-        r.reg[EH_ELF_RSP] = (uint64_t)(uintptr_t)(frame + 2 * again);
-        r.reg[EH_ELF_RBP] = (uint64_t)(uintptr_t)(frame + 4);
-        frame[4] = 0;
-        frame[5] = (uint64_t)(uintptr_t)(again ? of_large : of_variable);
-        frame[7] = (uint64_t)(uintptr_t)of_variable;
-        ehu_own_stack_.hi = again ? end : end - 16;
+        r.reg[EH_ELF_RSP] = (uint64_t)(uintptr_t)(frame + (again ? far : 0));
+        r.reg[EH_ELF_RBP] = (uint64_t)(uintptr_t)(frame + RBP);
+        frame[RBP] = 0;
+        frame[RBP + 1] = (uint64_t)(uintptr_t)(again ? of_large : of_variable);
+        frame[RBP + 3] = (uint64_t)(uintptr_t)of_variable;
+        ehu_own_stack_.hi = again ? end : end - 8 * far;
         size_t n = ehu_backtrace_end_(got, 3, &r, NULL);
-        if (n != 2 || got[1] != (void *)(uintptr_t)frame[5])
-            tell("with another end", got, n, (void *[]){of_variable, (void *)(uintptr_t)frame[5]}, 2);
+        if (n != 2 || got[1] != (void *)(uintptr_t)frame[RBP + 1])
+            tell("with another end", got, n, (void *[]){of_variable, (void *)(uintptr_t)frame[RBP + 1]}, 2);
     }
+    ehu_own_stack_.hi = end;
     return NULL;
 }
 
