@@ -35,7 +35,7 @@ func TestInstructions(t *testing.T) {
 		"backtrace":         {walk: 205, frame: 7},
 		"unw_backtrace":     {walk: 195, frame: 7},
 		"_Unwind_Backtrace": {walk: 225, frame: 55},
-		"cursor":            {walk: 800, frame: 70},
+		"cursor":            {walk: 790, frame: 70},
 	} {
 		a, b := few[name], many[name]
 		require.Equal(t, a.frames+40, b.frames, name)

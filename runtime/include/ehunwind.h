@@ -131,7 +131,7 @@ typedef struct {
     uint64_t objects;      /* objects of the process, now */
     uint64_t eh_elfs; /* objects that have an eh_elf */
     uint64_t refreshes; /* times that objects were looked up */
-    uint64_t walks;        /* ehu_backtrace*, ehu_cursor_init*; all but those below ended at the outermost frame */
+    uint64_t walks;        /* ehu_backtrace*, cursors that stepped; all but those below ended at the outermost frame */
     uint64_t full; /* ended because the array was full */
     uint64_t no_info;      /* ended at a pc without unwind information */
     uint64_t unreadable;   /* ended at memory that cannot be read */

@@ -358,6 +358,7 @@ enum {
     EHU_OTHER_STACK = 1 << 1, /* the window is not on the thread's own stack; it may end before the stack does */
     EHU_NOT_BY_TABLE = 1 << 2, /* no table ended the stack, but a return address of 0 or makecontext's */
     EHU_ONLY_TABLES = 1 << 3,  /* guess no step, and do not look for code in no object */
+    EHU_COUNTED = 1 << 4,      /* the statistics have the walk: a cursor's from its first step on */
     EHU_DESCENTS_SHIFT = 16 /* from this bit on: how many steps led down */
 };
 

@@ -201,8 +201,9 @@ static inline bool waits(const ehu_cursor_t *c)
 __attribute__((noinline)) static int step_on(ehu_cursor_t *c)
 {
     size_t k = 0;
-    struct ehu_reading reading = ehu_enter_(0);
+    struct ehu_reading reading = ehu_enter_(c->walk.flags & EHU_COUNTED ? 0 : ONE_WALK);
     const struct ehu_table *t = reading.table;
+    c->walk.flags |= EHU_COUNTED;
     take_up(c);
     if (!t)
         c->walk.regs.status = EH_ELF_NO_INFO;

@@ -440,14 +440,13 @@ static void start(ehu_cursor_t *c, uint32_t flags)
 void ehu_cursor_start_(ehu_cursor_t *c)
 {
     start(c, 0);
-    ehu_leave_(ehu_enter_(ONE_WALK)); /* which counts it */
 }
 
 /* ehu_cursor_retry_ begins again at regs, by tables alone, and is not counted. */
 void ehu_cursor_retry_(ehu_cursor_t *c, const eh_elf_regs_t *regs)
 {
     c->walk.regs = *regs;
-    start(c, EHU_ONLY_TABLES);
+    start(c, EHU_ONLY_TABLES | EHU_COUNTED);
 }
 
 void ehu_cursor_init_from(ehu_cursor_t *c, const ucontext_t *context)
