@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// This file is agent: recordings that go on for days. Its flags say where profiles go meanwhile; all others are
+// record's.
 const agentHelp = `Record all the time: the whole system, unless processes or a command are named.
 agent writes a profile each --every, sends them to a server, or keeps the last
 minutes in memory until they are asked for.
@@ -44,6 +46,8 @@ Examples:
   ehasm agent --flight 10m -o server.pb.gz -- ./server
 `
 
+// defaultPush is the time of a profile that is sent, if --every names none. Agents of Pyroscope send as often, so its
+// views have the resolution that they expect.
 const defaultPush = 15 * time.Second
 
 func agentVerb() verb {
@@ -91,7 +95,8 @@ func agentVerb() verb {
 	return v
 }
 
-// dumpAgent makes another agent write what it keeps.
+// dumpAgent makes another agent write what it keeps: it sends SIGUSR2, after it has made sure that the process is one
+// that takes it. command says that one was given, which --dump would ignore.
 func dumpAgent(pid int, command bool, c *console) int {
 	switch {
 	case command:
@@ -105,8 +110,10 @@ func dumpAgent(pid int, command bool, c *console) int {
 	return exitDone // or failed, if c has a failure
 }
 
-// parseContinuous checks what becomes of profiles. Without a target, the whole system is recorded.
+// parseContinuous checks what becomes of profiles: they are sent, written each time, or kept until asked for, and just
+// one of these, but for a folder that takes what could not be sent. Without a target, the whole system is recorded.
 func (opt *recordOptions) parseContinuous(command bool) error {
+	// at 999 Hz, a shorter part has too few samples for the names and the file that it costs
 	const least = time.Second
 	if !command && len(opt.Target.PIDs) == 0 && !opt.Target.Selection.Given() {
 		opt.Target.All = true

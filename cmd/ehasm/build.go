@@ -77,9 +77,8 @@ Examples:
   ehasm build --synth=missing libx264.so.164
 `
 
-// buildOptions holds the flags of build.
-// Of the three places for a target, out excludes cache; without both, an eh_elf lies beside its
-// object.
+// buildOptions holds the flags of build. Of the three places for a target, out excludes cache; without both, an eh_elf
+// lies beside its object.
 type buildOptions struct {
 	find.Options
 	out      string          // a folder. The empty string stands for the folder of each object.
@@ -184,7 +183,8 @@ func buildVerb() verb {
 	return v
 }
 
-// check returns an error for flags that make no sense.
+// check returns an error for flags that make no sense, whatever the target. Those that depend on the target come in
+// buildVerb, as it needs to know which flags were given.
 func (opt *buildOptions) check(paths []string) error {
 	if len(paths) == 0 && len(opt.PIDs) == 0 && !opt.VDSO {
 		return errors.New("no file, folder, --pid or --vdso given")
@@ -201,8 +201,8 @@ func (opt *buildOptions) check(paths []string) error {
 	return nil
 }
 
-// declareTables declares the flags for the section to read and the dispatch,
-// and returns a function that stores their values once they are parsed.
+// declareTables declares the flags for the section to read and the dispatch, and returns a function that stores their
+// values once they are parsed. build, dump and preload have them: they decide about the bytes of an eh_elf.
 func declareTables(fs *pflag.FlagSet) func(*compile.Options) error {
 	source := fs.String("source", "auto", "read `SECTION`: eh_frame, debug_frame, sframe, or auto: first two, else sframe")
 	dispatch := fs.String("dispatch", "tree",
@@ -218,8 +218,8 @@ func declareTables(fs *pflag.FlagSet) func(*compile.Options) error {
 	}
 }
 
-// declareJobs declares the flag that says how many workers there are. The text of its
-// default is the same on every machine, as man pages are.
+// declareJobs declares the flag that says how many workers there are. The text of its default is the same on every
+// machine, as man pages are; the value is GOMAXPROCS, which heeds the CPU limit of a container.
 func declareJobs(fs *pflag.FlagSet, n *int, usage string) {
 	fs.IntVarP(n, "jobs", "j", runtime.GOMAXPROCS(0), usage)
 	fs.Lookup("jobs").DefValue = "one per processor"
@@ -292,17 +292,19 @@ func failFolders(paths []string, c *console) {
 	}
 }
 
-// options returns the settings of the build.
+// options returns the settings of the build in the words of package builder.
 func (opt *buildOptions) options() builder.Options {
 	to := builder.Options{Code: opt.code, Cache: opt.cache, Workers: opt.jobs, Force: opt.force, Strict: opt.strict,
 		Unproven: opt.noVerify, Remote: opt.remote}
-	if opt.cache != "" && opt.cache != builder.SystemCache { // record has a cache of its user
+	// The tables by which the kernel unwinds go into the user's cache alone: record looks nowhere else for them.
+	if opt.cache != "" && opt.cache != builder.SystemCache {
 		to.Also = ondemand.KeepTables
 	}
 	return to
 }
 
-// buildProgress tells the console what a build does.
+// buildProgress tells the console what a build does: it is the builder.Progress of build, preload and of verbs that
+// fill the cache. Workers call it concurrently; the console has the lock.
 type buildProgress struct {
 	c       *console
 	failed  func(name string, err error) // for eh_elfs that cannot be made
@@ -326,7 +328,8 @@ func silent(string, error) {}
 // Note implements builder.Progress: something worth a line, but no failure.
 func (p *buildProgress) Note(name string, err error) { p.noted(name, err) }
 
-// Begin implements builder.Progress. A bar for a single file would only flicker.
+// Begin implements builder.Progress. work is in the units of Outcome.Work: files differ in size by a factor of
+// thousands, so their number would say nothing of the time that is left. A bar for a single file would only flicker.
 func (p *buildProgress) Begin(files int, work int64) {
 	if files > 1 && p.bar {
 		p.c.startBuilding(files, work)
@@ -342,6 +345,8 @@ func (p *buildProgress) Done(o *builder.Outcome) {
 	if o.Status == builder.Skipped && o.Err != nil {
 		p.noted(o.Name, o.Err)
 	}
+	// An FDE that is left out makes an eh_elf that knows less than its object: worth a line unless -v tells each of
+	// them after the build.
 	if lost := o.Stats.Losses(); len(lost) > 0 && o.Status == builder.Built && !p.details {
 		p.noted(o.Name, fmt.Errorf("left out: %s; the first: %w", builder.CountsText(lost), o.Details[0]))
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// This file is cache: what the folder of eh_elfs holds, and how it shrinks. What is removed at all is decided by
+// package ehcache; names of eh_elfs that stay come from package builder.
 const cacheHelp = `Show how large the user's cache of eh_elfs is, or remove what was not used
 lately.
 
@@ -69,6 +71,8 @@ func cacheVerb() verb {
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &cacheOptions{}
 		fs.BoolVar(&opt.prune, "prune", false, "remove files not used for --unused, then down to --max-size")
+		// 90 days: longer than the quarter in which most distributions replace a library, and nothing is lost that is
+		// not made again when it is missed
 		unused := fs.Uint("unused", 90, "with --prune: remove files not used for `DAYS`; 0: no limit")
 		sizeFlag(fs, "max-size", "with --prune: keep at most `SIZE` bytes, such as 200M", 1,
 			func(n uint64) { opt.limits.Bytes = int64(n) })
@@ -102,11 +106,13 @@ func cacheVerb() verb {
 
 // cache runs the verb: it opens the cache, looks, removes if wanted, and prints the result.
 func cache(ctx context.Context, opt *cacheOptions, c *console) int {
+	// Without --prune, a cache that cannot be found is an error, too: $HOME and $XDG_CACHE_HOME may both be missing.
 	path, err := builder.SystemCache, error(nil)
 	if !opt.system {
 		path, err = builder.CacheFolder(os.Getenv)
 	}
 	// Eh_elfs of the files that --only names are known by their build-ids.
+	// path ends in .build-id, the folder that gdb and elfutils would name; people know the cache by the one above.
 	r := inspect.Cache{Folder: filepath.Dir(path)}
 	if err == nil && opt.system {
 		r.Kept, err = builder.Kept(path)

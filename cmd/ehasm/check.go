@@ -16,6 +16,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// This file has the flags of check and the order of its work; check_run.go goes through files, check_baseline.go keeps
+// findings that are accepted. Package check finds, package inspect prints.
 const checkHelp = `Compare the unwind tables of ELF files with their code.
 
 Usage:
@@ -65,20 +67,24 @@ const checkMore = `Examples:
   ehasm check --fix foo.o | patch -p0         mend foo.s, assembled with -g
 `
 
+// checkOptions holds the flags that apply to each file.
 type checkOptions struct {
 	verbose, json, sarif, notes, fix, abi bool
-	workers                               int
-	failOn                                check.Severity
-	source                                dwarfcfa.Source
-	known                                 knownFindings
+	workers                               int             // functions analysed at a time, 1 or more
+	failOn                                check.Severity  // the least that makes the exit status 1
+	source                                dwarfcfa.Source // the section to judge
+	known                                 knownFindings   // of --baseline or of OLD, left out
 }
 
-// checkOutputs are the flags that say what else to write or read.
+// checkOutputs are the flags that say what else to write or read: a list of accepted findings, or another file to
+// compare with.
 type checkOutputs struct {
 	baseline, write string
 	diff            bool
 }
 
+// checkVerb is the verb check. Findings make the exit status exitFailed, as failures do: a build that runs check stops
+// at both.
 func checkVerb() verb {
 	v := verb{name: "check", brief: "compare unwind tables with the code", help: checkHelp, more: checkMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
@@ -140,8 +146,8 @@ func (o *checkOutputs) check(paths []string) error {
 	return nil
 }
 
-// relative returns the paths below the longest folder that holds all files and is, or holds, all folders. So paths tell
-// files of one name apart, and all can be moved.
+// relative returns the paths below the longest folder that holds all files and is, or holds, all folders. Findings are
+// identified by them, so that files of one name stay apart, and that a baseline holds in another checkout.
 func relative(paths []string) []string {
 	places, root := slices.Clone(paths), ""
 	for i, path := range paths {
@@ -155,6 +161,7 @@ func relative(paths []string) []string {
 		if i == 0 {
 			root = folder
 		}
+		// up to a folder that both have; with a slash, as /a/bc is not below /a/b
 		for root != folder && !strings.HasPrefix(folder, strings.TrimSuffix(root, "/")+"/") && root != filepath.Dir(root) {
 			root = filepath.Dir(root)
 		}
@@ -167,7 +174,8 @@ func relative(paths []string) []string {
 	return places
 }
 
-// run checks the files, after what gives the findings that are not new.
+// run checks the files, after what gives the findings that are not new: OLD is checked in silence, or the baseline
+// read.
 func (o *checkOutputs) run(ctx context.Context, paths []string, opt checkOptions, c *console) int {
 	switch {
 	case o.diff:

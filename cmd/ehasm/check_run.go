@@ -21,7 +21,10 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// checker checks files one after the other.
+// This file goes from the paths of check to ELF files: folders, static libraries and their members, each with a name
+// for people and one for identities.
+// checker checks files one after the other, and adds up what it finds. The functions of a file are analysed in
+// parallel, files are not: the memory of a check is mostly its file's.
 type checker struct {
 	opt   checkOptions
 	c     *console
@@ -69,7 +72,8 @@ func (k *checker) path(ctx context.Context, path, id string) {
 	}
 }
 
-// file opens the input's path and checks it, or its members.
+// file opens the input's path and checks it, or its members if it is a static library. An archive that breaks off
+// gives the members before and a failure.
 func (k *checker) file(ctx context.Context, in checkInput) {
 	r, size, done, err := find.OpenFile(in.path)
 	if err != nil {
@@ -93,6 +97,7 @@ func (k *checker) file(ctx context.Context, in checkInput) {
 			return
 		}
 		member, id := "("+m.Name+")", in.id+"("+m.Name+")"
+		// the second of a name is NAME(m)2: ar(1) keeps several, as of files from different folders
 		if named[m.Name]++; named[m.Name] > 1 {
 			id += strconv.Itoa(named[m.Name])
 		}
@@ -136,9 +141,11 @@ func withoutTables(err error) bool {
 	return false
 }
 
+// check judges one file, and leaves out what is known. With --fix it prints the patch instead, and finds nothing.
 func (k *checker) check(in checkInput) (inspect.Checked, error) {
 	// The memory of a check, mostly the file's code and tables, hardly grows after the start. For a large file, the
-	// default of 100 % would allow as much garbage again for little gain.
+	// default of 100 % would allow as much garbage again for little gain: files of more than 15 MB get less in
+	// proportion, down to 8 % from 188 MB on. Small ones keep 100 %, which saves a tenth of their time.
 	defer debug.SetGCPercent(debug.SetGCPercent(int(min(100, max(8, (1500<<20)/(in.size+1))))))
 	s, err := check.OpenSource(in.name, in.r, in.size, k.opt.source)
 	if err != nil {
@@ -160,6 +167,7 @@ func (k *checker) check(in checkInput) (inspect.Checked, error) {
 			}
 		}
 	}
+	// each function is seen twice: decoded, for what it calls and whether it returns, and then interpreted
 	k.c.newBar(int64(2*len(s.Functions)), "checking "+in.title, progressbar.OptionSetItsString("functions"))
 	res.Report = s.Run(run)
 	k.c.stopBar()
@@ -184,7 +192,8 @@ func (k *checker) onlyNew(res *inspect.Checked, id string) {
 	res.Findings = fresh
 }
 
-// finish prints what is of all files, and returns the exit status.
+// finish prints what concerns all files, and returns the exit status. JSON and SARIF are one document, so they are
+// written here even if no file could be read: an empty list is valid, no output is not.
 func (k *checker) finish() int {
 	switch {
 	case k.opt.json:
@@ -208,6 +217,7 @@ func (k *checker) finish() int {
 	return exitDone
 }
 
+// rank orders severities: a greater one is worse. A note has 0, as has a severity that is not known.
 func rank(s check.Severity) int {
 	switch s {
 	case check.SeverityError:

@@ -56,7 +56,7 @@ func newConsole(stdout, stderr io.Writer) *console {
 	return &console{out: &flushed{Writer: bufio.NewWriter(stdout), w: stdout}, stderr: stderr}
 }
 
-// fail reports a failure in one line that names file, place and cause.
+// fail reports a failure in one line that names file, place and cause, and makes the exit status at least exitFailed.
 func (c *console) fail(path string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,8 +74,8 @@ func (c *console) note(path string, err error) {
 	}
 }
 
-// close ends the console for workers that an interruption left behind, and
-// reports whether there was a failure.
+// close ends the console for workers that an interruption left behind, and reports whether there was a failure. What
+// they say later would come after the prompt of the shell.
 func (c *console) close() (failed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +96,7 @@ func (c *console) line(path string, err error) string {
 	return text
 }
 
-// isTerminal reports whether w is a file that is a terminal. Tests pass buffers.
+// isTerminal reports whether w is a file that is a terminal. Tests pass buffers, which are none.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
@@ -121,8 +121,8 @@ func (c *console) startReading(size int64) {
 // reading returns the text beside the bar of script.
 func reading(samples uint64) string { return fmt.Sprintf("reading, %d samples", samples) }
 
-// newBar shows a bar with n steps; n < 0: a spinner. Without a terminal the console stays without a
-// bar, and all calls that move it do nothing.
+// newBar shows a bar with n steps; n < 0: a spinner, for work of unknown length. Without a terminal the console stays
+// without a bar, and all calls that move it do nothing, so verbs need not ask.
 func (c *console) newBar(n int64, what string, more ...progressbar.Option) {
 	if !isTerminal(c.stderr) || os.Getenv("TERM") == "dumb" { // which cannot go back in a line
 		return
@@ -133,7 +133,7 @@ func (c *console) newBar(n int64, what string, more ...progressbar.Option) {
 		progressbar.OptionSetWriter(c.stderr),
 		progressbar.OptionSetDescription(what),
 		progressbar.OptionSetPredictTime(true),
-		progressbar.OptionThrottle(50*time.Millisecond),
+		progressbar.OptionThrottle(50*time.Millisecond), // workers report thousands of steps a second
 		progressbar.OptionFullWidth(),
 		progressbar.OptionClearOnFinish(),
 		progressbar.OptionSetRenderBlankState(true),
@@ -181,7 +181,8 @@ func (c *console) stopBar() {
 	}
 }
 
-// reporter is the console as the packages have it that do the work of verbs.
+// reporter is the console as the packages have it that do the work of verbs: they report failures, but leave exit
+// statuses to the verb.
 type reporter struct {
 	c    *console
 	verb string // for messages without a name
@@ -196,7 +197,7 @@ func (r reporter) Note(name string, err error) { r.c.note(cmp.Or(name, r.verb), 
 // Stdout is buffered; the verb's end flushes it.
 func (r reporter) Stdout() io.Writer { return r.c.out }
 
-// Stderr is written without the console's lock.
+// Stderr is written without the console's lock: for summaries, after the bar and the workers have ended.
 func (r reporter) Stderr() io.Writer { return r.c.stderr }
 
 // Filling returns the progress of a build for the cache.

@@ -84,6 +84,7 @@ func convertVerb() verb {
 			}
 			out := binaryOutput{opt.output, c, output.PermText}
 			if opt.Attach {
+				// a copy of a program is one
 				out.perm = 0o755
 			}
 			out.perm = permLike(out.perm, paths[0])

@@ -46,7 +46,8 @@ const dumpMore = `Examples:
   ehasm dump --stage=types /sys/kernel/btf/vmlinux
 `
 
-// dumpVerb is the verb dump: a stage of the compiler as text or JSON.
+// dumpVerb is the verb dump: a stage of the compiler as text or JSON. It reads one file and writes nothing else, so
+// that the outputs of two releases, or of readelf, can be compared.
 func dumpVerb() verb {
 	v := verb{name: "dump", brief: "show a stage of compiling: entries, rows, table, plan, asm", help: dumpHelp,
 		more: dumpMore}

@@ -48,7 +48,8 @@ func declareLabels(fs *pflag.FlagSet) *[]string {
 // namingFlags have an effect in the formats that have names.
 var namingFlags = []string{"no-demangle", "inline", "signatures"}
 
-// chainsSpec is the recording itself, with call chains instead of copies of stacks. It has no New.
+// chainsSpec is the recording itself, with call chains instead of copies of stacks: what perf record without --call-
+// graph dwarf would have written. It has no New, as it is made of records and not of named stacks.
 func chainsSpec() *stackfmt.Spec {
 	return &stackfmt.Spec{Name: "perf.data", Suffixes: []string{"perf.data"}, Binary: true, Samples: true,
 		View: "perf report -i FILE"}
@@ -90,7 +91,8 @@ func (f *formatFlags) choose(output string) (*stackfmt.Spec, error) {
 	return spec, nil
 }
 
-// formatOf returns the format that --format names, else the one that the output's name chooses; nil: none.
+// formatOf returns the format that --format names, else the one that the output's name chooses; nil: none. So
+// --format=svg -o x.txt is an SVG.
 func formatOf(name, path string) (spec *stackfmt.Spec, err error) {
 	if name == "" {
 		return stackfmt.ByPath(path, recordFormats()...), nil
@@ -129,7 +131,8 @@ const (
 // errBinary is the error of refuseTerminal.
 var errBinary = errors.New("is binary, and standard output is a terminal: give -o FILE")
 
-// refuseTerminal returns an error if a binary format would go to a terminal.
+// refuseTerminal returns an error if a binary format would go to a terminal, where some bytes are commands. It asks
+// before the work, as a recording may take an hour to read.
 func refuseTerminal(spec *stackfmt.Spec, output string, c *console) error {
 	if spec.Binary && (output == "" || output == "-") && isTerminal(c.out.w) {
 		return fmt.Errorf("the format %s %w", spec.Name, errBinary)

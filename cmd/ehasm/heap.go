@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// This file is heap: samples of allocations, taken by a library in the program itself. The flags that only events of
+// the kernel have are missing.
 const heapHelp = `Record what a program allocates, with a library that is preloaded into it. It
 takes a sample every 512 KB on average; objects of all sizes count in
 proportion.
@@ -30,8 +32,11 @@ Examples:
   ehasm heap --total -o allocated.svg -- python3 work.py
 `
 
+// defaultAllocPeriod is the bytes between two samples, on average: that of Go's heap profiles
+// (runtime.MemProfileRate), so profiles of both can be compared.
 const defaultAllocPeriod = 512 << 10
 
+// heapVerb is the verb heap. --total decides only for formats with one value a stack; .pb.gz has all four.
 func heapVerb() verb {
 	v := verb{name: "heap", brief: "record what a program allocates", help: heapHelp, more: heapMore, command: true}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {

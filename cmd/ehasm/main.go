@@ -1,7 +1,8 @@
-// Command ehasm compiles the unwind tables of x86-64 ELF objects into native
-// code: for libfoo.so it writes libfoo.so.eh_elf.so.
+// Command ehasm compiles the unwind tables of x86-64 ELF objects into native code: for libfoo.so it writes
+// libfoo.so.eh_elf.so. With these and other tables it profiles programs and shows stacks.
 //
-// There is a file per verb, with its flags, help and exit statuses.
+// There is a file per verb, with its flags, help and exit statuses; packages below internal do the work. A verb has
+// the process for itself: it may change limits and signals, and become another program.
 package main
 
 import (
@@ -42,6 +43,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "ehasm: %v\n", err)
 		os.Exit(exitFailed)
 	}
+	// before the heap grows: at a limit on addresses, the Go run-time ends with a page of registers
 	host.BoundMemory()
 	log.SetOutput(io.Discard) // net/http writes there what some servers send
 	ctx, stop := context.Background(), func() {}
@@ -56,6 +58,7 @@ func main() {
 	if perfcall.StandsIn(os.Args[0]) {
 		do = runPerf
 	}
+	// os.Exit comes last and alone: deferred calls of this function would not run.
 	code := do(ctx, os.Args[1:], stdout, os.Stderr)
 	stop()
 	os.Exit(code)
@@ -113,15 +116,16 @@ type verb struct {
 	flags func(*pflag.FlagSet) func(ctx context.Context, args []string, c *console) int
 }
 
-// verbs returns all verbs in the order of the help. It builds them anew, so that no flag keeps a
-// value between two calls.
+// verbs returns all verbs in the order of the help, those that most people want first. It builds them anew, so that no
+// flag keeps a value between two calls: tests call run many times in a process.
 func verbs() []verb {
 	return []verb{recordVerb(), topVerb(), heapVerb(), agentVerb(), scriptVerb(), stackVerb(), preloadVerb(), buildVerb(),
 		cacheVerb(), proveVerb(), checkVerb(),
 		synthVerb(), convertVerb(), dumpVerb(), infoVerb(), completionVerb(), manVerb(), versionVerb()}
 }
 
-// run is the command without the process. It returns the exit status.
+// run is the command without the process, for main and for tests. It returns the exit status. It writes results to
+// stdout, which it buffers, and everything else to stderr at once.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c := newConsole(stdout, stderr)
 	code := dispatch(ctx, args, c)
@@ -136,8 +140,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// dispatch finds the verb and runs it, or shows the help of all verbs. Usage errors go to stderr
-// with a hint.
+// dispatch finds the verb and runs it, or shows the help of all verbs. Usage errors go to stderr with a hint. Without
+// arguments the help goes to stderr, too, and the status is exitUsage: a script whose variable is empty must not pass.
 func dispatch(ctx context.Context, args []string, c *console) int {
 	if len(args) == 0 {
 		fmt.Fprint(c.stderr, usage())
@@ -146,6 +150,7 @@ func dispatch(ctx context.Context, args []string, c *console) int {
 	name, args := args[0], args[1:]
 	switch name {
 	case "help", "-h", "--help":
+		// "help help" and "--help --help" mean the same as "help"
 		if len(args) == 0 || strings.HasSuffix(args[0], "help") {
 			fmt.Fprint(c.out, usage())
 			return exitDone
@@ -186,13 +191,13 @@ func meant(name string) string {
 	return ""
 }
 
-// declare returns the flags of the verb, and the function to run once they are
-// parsed.
+// declare returns the flags of the verb, and the function to run once they are parsed. Help, man pages and completion
+// read the flags of verbs that they do not run, so declaring must have no effects.
 func (v verb) declare() (*pflag.FlagSet, func(context.Context, []string, *console) int) {
 	fs := pflag.NewFlagSet("ehasm "+v.name, pflag.ContinueOnError)
 	fs.SetOutput(io.Discard) // run reports errors
 	fs.SortFlags = false
-	fs.Usage = func() {}
+	fs.Usage = func() {} // pflag would print its own in case of --help
 	// After a command's name, flags belong to the command: preload ls -l.
 	fs.SetInterspersed(!v.command)
 	do := v.flags(fs)
@@ -217,7 +222,8 @@ func (v verb) run(ctx context.Context, args []string, c *console) int {
 	return do(ctx, fs.Args(), c)
 }
 
-// plainly rewrites an error about a flag's value in a user's words.
+// plainly rewrites an error about a flag's value in a user's words; it returns other errors as they are. It goes by
+// the type that pflag.Value.Type names.
 func plainly(err error) error {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {

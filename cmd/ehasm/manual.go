@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// This file is man and completion: package manual gets the texts and flags of all verbs and lays them out, so that no
+// text is written twice.
 const manHelp = `Print a man page, in man(7) macros, for ehasm, for a verb, or for ehasm-perf
 (perf). The pages are made from the same texts and flags as --help.
 
@@ -86,7 +88,8 @@ func completionVerb() verb {
 	return v
 }
 
-// describeCommand describes ehasm as its help does.
+// describeCommand describes ehasm as its help does. ehasm-perf is not in it: its flags are perf's, which completes
+// them itself.
 func describeCommand() manual.Command {
 	command := manual.Command{Name: "ehasm", Version: compile.Release, Brief: brief, Help: usage()}
 	// A verb's flags exist only once they are declared.

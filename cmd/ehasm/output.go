@@ -10,7 +10,8 @@ import (
 	"github.com/ehasm/ehasm/internal/files/output"
 )
 
-// closedOutput is a standard output that is closed.
+// closedOutput is a standard output that was closed when the process began (>&-). The Go run-time has opened /dev/null
+// in its place, to which writes succeed; results that go nowhere must be failures.
 type closedOutput struct{}
 
 // Write fails as write(2) does on a closed descriptor.
@@ -36,8 +37,7 @@ func (o binaryOutput) check(inputs []string) error {
 	return nil
 }
 
-// report returns where the verb's report goes.
-// Standard output holds the file already, so the report takes the other way.
+// report returns where the verb's report goes: standard error if standard output has the file.
 func (o binaryOutput) report() io.Writer {
 	if o.path == "-" {
 		return o.c.stderr
@@ -55,7 +55,8 @@ func (o binaryOutput) write(b []byte) error {
 }
 
 // permLike narrows the mode of a file that is made from the one at path, or from the recording there: no wider than
-// the mode of that, whose contents may be private.
+// the mode of that, whose contents may be private. perf.data files have 0600, since stacks hold data of the program. A
+// pipe or a device says nothing, so perm stays.
 func permLike(perm fs.FileMode, path string) fs.FileMode {
 	if path == "-" {
 		if st, err := os.Stdin.Stat(); err == nil && st.Mode().IsRegular() {

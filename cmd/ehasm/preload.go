@@ -126,8 +126,9 @@ func preloadVerb() verb {
 	return v
 }
 
-// runPreload is the verb: it finds the program, builds the missing eh_elfs, and
-// executes the program.
+// runPreload is the verb: it finds the program, builds the missing eh_elfs, and executes the program. It returns only
+// if that fails, with the exit status. The order matters: whatever can be refused is refused before the build, which
+// may take minutes for a large program.
 func runPreload(ctx context.Context, command []string, opt *preloadOptions, c *console) int {
 	// A script leads to its interpreter, env to what it runs: the last of the programs is the one
 	// that stays.
@@ -165,7 +166,8 @@ func runPreload(ctx context.Context, command []string, opt *preloadOptions, c *c
 		builder.Options{Code: opt.code, Workers: opt.jobs}, filling(c, opt.quiet)) {
 		return host.InterruptStatus(ctx)
 	}
-	// From here on, signals end the process again.
+	// From here on, signals end the process again: the program must begin with their default actions, since execve(2)
+	// keeps which signals are ignored, and resets those that are caught.
 	stop()
 	environ := preload.Environ(os.Environ(), strings.Join(libraries, ":"), find.AddressSanitizer(program))
 	if !opt.quiet {
@@ -179,7 +181,7 @@ func runPreload(ctx context.Context, command []string, opt *preloadOptions, c *c
 	return exitNotExecutable
 }
 
-// commandStatus returns the exit status if a command cannot be run.
+// commandStatus returns the exit status if a command cannot be run, by the rule of POSIX for env and the shell.
 func commandStatus(err error) int {
 	if errors.Is(err, find.ErrCommandNotFound) {
 		return exitNotFound
@@ -205,14 +207,17 @@ func (opt *preloadOptions) withExceptions(ctx context.Context, library string, p
 	return []string{library, path}
 }
 
-// explaining sets the environment so that the library says at exit if it took nothing over,
-// and why. That concerns the process that this one becomes, unless that launches another.
+// explaining sets the environment so that the library says at exit if it took nothing over, and why. That concerns the
+// process that this one becomes, so the variable has its PID, which execve keeps; children have other ones and stay
+// silent. A launcher such as heaptrack starts the program as a child: then 0 lets the first process speak that
+// unwinds.
 func explaining(environ []string, launches bool) []string {
 	const name = "EHASM_PRELOADED="
 	pid := os.Getpid()
 	if launches {
 		pid = 0
 	}
+	// as of an ehasm preload that runs this one: getenv(3) finds the first of two
 	environ = slices.DeleteFunc(environ, func(entry string) bool { return strings.HasPrefix(entry, name) })
 	return append(environ, name+strconv.Itoa(pid))
 }

@@ -15,13 +15,16 @@ import (
 )
 
 // printDropIn makes the eh_elfs of a service's programs in the system's cache, and prints the drop-in with which
-// systemd preloads the libraries. The last of programs is the service's.
+// systemd preloads the libraries. The last of programs is the service's. It changes no unit: where the drop-in goes,
+// and when the service restarts, is the administrator's to decide.
 func printDropIn(ctx context.Context, programs, libraries []string, opt *preloadOptions, c *console) int {
 	if err := builder.MakeCache(builder.SystemCache); err != nil {
 		c.fail(builder.SystemCache, err)
 		return exitFailed
 	}
-	for _, path := range libraries { // they become part of a process with the service's rights
+	// The libraries become part of a process with the service's rights: no other user may be able to change them, or a
+	// folder above them.
+	for _, path := range libraries {
 		if err := input.CheckTrusted(path); err != nil {
 			c.fail(path, err)
 			return exitFailed
@@ -42,9 +45,9 @@ func dropIn(program string, environ []string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# /etc/systemd/system/UNIT.service.d/ehasm.conf, for %s\n", output.Name(program))
 	fmt.Fprintln(&b, "# Afterwards: systemctl daemon-reload && systemctl restart UNIT")
-	// systemd expands % in values: systemd.unit(5), "Specifiers".
 	fmt.Fprintln(&b, "# After updates, make the eh_elfs again by the same command, or install ehasm-system.")
 	fmt.Fprintln(&b, "[Service]")
+	// systemd reads C-style quotes and expands % in values: systemd.syntax(7), systemd.unit(5) "Specifiers".
 	for _, entry := range environ {
 		fmt.Fprintf(&b, "Environment=%s\n", strconv.Quote(strings.ReplaceAll(entry, "%", "%%")))
 	}

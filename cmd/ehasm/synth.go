@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// This file is synth: rows made from code, as a summary, as directives of the assembler, or as a debug file. build,
+// record and script make the same rows by --synth.
 const synthHelp = `Make unwind rows from code: for code that has none, such as hand-written
 assembly, or for all code. Nothing is run. An instruction gets a row only if all
 paths to it agree; instructions left out are counted.
@@ -44,7 +46,7 @@ Examples:
   ehasm synth --list --json libfoo.so
 `
 
-// synthOptions holds the flags of synth.
+// synthOptions holds the flags of synth. Without output, cfi, list and json it prints a summary.
 type synthOptions struct {
 	output   string
 	mode     synth.Mode
@@ -55,6 +57,7 @@ type synthOptions struct {
 	jobs     int
 }
 
+// synthVerb is the verb synth. It takes one file: each report is of a file, and -o names one output.
 func synthVerb() verb {
 	v := verb{name: "synth", brief: "make unwind rows from code", help: synthHelp, more: synthMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
@@ -105,7 +108,8 @@ func declareSynth(fs *pflag.FlagSet, standard string) func() (synth.Mode, error)
 	}
 }
 
-// synthesise is the verb.
+// synthesise is the verb: it makes the rows, writes the debug file, if one is wanted, and reports. A file for which no
+// row can be made is no failure; a function that --function names and that gets none is.
 func synthesise(path string, opt *synthOptions, c *console) int {
 	c.newBar(-1, "reading code", progressbar.OptionSetItsString("functions"))
 	r, err := inspect.MakeRows(path, synth.Options{Mode: opt.mode, Workers: opt.jobs, Progress: c.advanceBy})

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// This file is top: record with a view in place of a profile.
 const topHelp = `Show on the terminal, each second, where the time of the last five seconds went:
 functions, or after tab the tree of stacks. Enter on a function shows its
 callers, / searches names and libraries, space pauses. q ends it, and COMMAND.
@@ -30,6 +31,8 @@ Examples:
   ehasm top -e page-faults -- ./server
 `
 
+// topVerb is the verb top. off-cpu is refused since it counts a wait when it ends: a view of five seconds would miss
+// what waits now.
 func topVerb() verb {
 	v := verb{name: "top", brief: "show where a program, or the system, spends its time", help: topHelp, more: topMore,
 		command: true,

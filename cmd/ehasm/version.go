@@ -21,6 +21,8 @@ const versionMore = `Examples:
   ehasm version
 `
 
+// versionVerb is the verb version, also as --version. The ABI's number says which libehunwind can load the eh_elfs;
+// the Go release is there for reports of defects.
 func versionVerb() verb {
 	v := verb{name: "version", brief: "show the version", help: versionHelp, more: versionMore}
 	v.flags = func(*pflag.FlagSet) func(context.Context, []string, *console) int {
