@@ -16,25 +16,30 @@ import (
 )
 
 // writeSignals handles the signals that end a recorder. While it records they are passed to run.wait. While a profile
-// is written, the second that the recorder has had gives up and leaves no partial file; the first says so.
+// is written, the second that the recorder has had gives up and leaves no partial file; the first says so: an hour's
+// profile should not be lost to a ^C too many. stop must be called.
 type writeSignals struct {
 	c         Console
 	arrived   chan os.Signal
 	recording chan os.Signal // those that arrive while no profile is written
-	noHangup  bool           // SIGHUP was ignored when the recorder began, as nohup(1) does
 
 	mu     sync.Mutex
-	writes bool
-	seen   int
+	writes bool      // a profile is being written
+	seen   int       // signals so far, also while samples were read
 	last   os.Signal // the last that counted, and when
 	when   time.Time
 	open   []*output.File // they are removed when a signal gives up
 }
 
+// catchWriteSignals begins to handle SIGINT, SIGTERM and SIGHUP, on a goroutine that ends with stop. SIGINT counts
+// even if it was ignored, as a shell without job control has it for what it starts with &: scripts end a recording by
+// kill -INT.
 func catchWriteSignals(c Console) *writeSignals {
-	s := &writeSignals{c: c, arrived: make(chan os.Signal, 8), recording: make(chan os.Signal, 8),
-		noHangup: signal.Ignored(syscall.SIGHUP)}
-	signal.Notify(s.arrived, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	s := &writeSignals{c: c, arrived: make(chan os.Signal, 8), recording: make(chan os.Signal, 8)}
+	signal.Notify(s.arrived, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as by nohup(1), which the command should inherit, too
+		signal.Notify(s.arrived, syscall.SIGHUP)
+	}
 	go func() {
 		for got := range s.arrived {
 			s.take(got, time.Now())
@@ -43,6 +48,7 @@ func catchWriteSignals(c Console) *writeSignals {
 	return s
 }
 
+// stop gives the signals back their default actions. No signal is handled after it.
 func (s *writeSignals) stop() {
 	signal.Stop(s.arrived)
 	close(s.arrived)
@@ -58,12 +64,10 @@ func (s *writeSignals) writing(on bool) {
 	}
 }
 
+// take handles a signal that came at a time. A repeated one is the same: see host.Repeated.
 func (s *writeSignals) take(got os.Signal, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.writes && s.noHangup && got == syscall.SIGHUP {
-		return
-	}
 	if got == s.last && now.Sub(s.when) < host.Repeated {
 		return
 	}
@@ -83,7 +87,7 @@ func (s *writeSignals) take(got os.Signal, now time.Time) {
 	}
 }
 
-// giveUp ends the process.
+// giveUp removes what is being written, if that is possible soon, and ends the process. The caller holds mu.
 func (s *writeSignals) giveUp(got os.Signal) {
 	soon(func() {
 		abort(s.open)
@@ -93,7 +97,7 @@ func (s *writeSignals) giveUp(got os.Signal) {
 	os.Exit(host.BySignal + int(n))
 }
 
-// abandon removes the files that are still being written.
+// abandon removes the files that are still being written, by goroutines that hang. Their writes fail afterwards.
 func (s *writeSignals) abandon() {
 	s.mu.Lock()
 	open := slices.Clone(s.open)
@@ -101,6 +105,7 @@ func (s *writeSignals) abandon() {
 	soon(func() { abort(open) })
 }
 
+// abort removes temporary files.
 func abort(list []*output.File) {
 	for _, f := range list {
 		f.Abort()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -25,6 +26,23 @@ import (
 type onStderr struct{ talk }
 
 func (*onStderr) Note(name string, err error) { fmt.Fprintf(os.Stderr, "%s: %v\n", name, err) }
+
+// TestNohup: a hangup that was ignored when the recorder began stays so, for the command too, and does not end it.
+func TestNohup(t *testing.T) {
+	if !testtool.InChild(t) {
+		return
+	}
+	signal.Ignore(syscall.SIGHUP)
+	s := catchWriteSignals(&onStderr{})
+	defer s.stop()
+	assert.True(t, signal.Ignored(syscall.SIGHUP))
+	require.NoError(t, syscall.Kill(syscall.Getpid(), syscall.SIGHUP))
+	require.NoError(t, syscall.Kill(syscall.Getpid(), syscall.SIGTERM))
+	assert.Equal(t, syscall.SIGTERM, <-s.recording, "the first signal that arrives")
+	out, err := exec.Command("grep", "SigIgn", "/proc/self/status").Output()
+	require.NoError(t, err)
+	assert.Regexp(t, `SigIgn:\s+[0-9a-f]{15}1\n`, string(out))
+}
 
 // writingIn has a process of this test's program stand for record while it writes.
 const writingIn = "EHASM_TEST_WRITING_IN"
