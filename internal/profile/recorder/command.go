@@ -17,8 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// passOn sends the command a signal, unless it has received it itself: a signal
-// typed on a terminal goes to all processes in its foreground.
+// passOn sends the command a signal, unless it has received it itself: the terminal's driver sends a signal that is
+// typed (^C, ^\) to all processes of its foreground group (termios(3), ISIG). One that comes from elsewhere, as by
+// kill -INT, reached only this process. Without a terminal none was typed.
 func passOn(s os.Signal, process *os.Process) {
 	if s == os.Interrupt || s == syscall.SIGQUIT {
 		if tty, err := os.Open("/dev/tty"); err == nil {
@@ -31,8 +32,8 @@ func passOn(s os.Signal, process *os.Process) {
 	process.Signal(s)
 }
 
-// startCommand starts a command; the shell runs a script without an interpreter
-// line, as with execvp(3).
+// startCommand starts a command; the shell runs a script without an interpreter line, as with execvp(3). It must be
+// called on the thread whose children are recorded. After an error, nothing runs.
 func startCommand(cmd *exec.Cmd) error {
 	err := cmd.Start()
 	if !errors.Is(err, syscall.ENOEXEC) {
@@ -43,6 +44,7 @@ func startCommand(cmd *exec.Cmd) error {
 		return fmt.Errorf("for another machine, or damaged: %w", find.ErrNotExecutable)
 	}
 	args := append([]string{find.Shell, cmd.Path}, cmd.Args[1:]...)
+	// an exec.Cmd that has failed to start cannot be started again
 	stdin, stdout, stderr := cmd.Stdin, cmd.Stdout, cmd.Stderr
 	*cmd = *exec.Command(find.Shell, args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
@@ -63,7 +65,9 @@ func exitStatus(cmd *exec.Cmd) int {
 	return state.ExitStatus()
 }
 
-// waitFor closes ended when all of the processes have ended.
+// waitFor closes ended when all of the processes have ended. It returns at once: an error if a number is no process's.
+// A goroutine a process waits for its pidfd, which poll(2) reports as readable when the process ends, also to others
+// than its parent.
 func waitFor(pids []int, ended chan<- struct{}) error {
 	var running sync.WaitGroup
 	for _, pid := range pids {
@@ -71,6 +75,7 @@ func waitFor(pids []int, ended chan<- struct{}) error {
 		if errors.Is(err, unix.ESRCH) { // it was there when its events were opened
 			continue
 		}
+		// pidfd_open(2) without flags refuses threads that lead no process, by an error that does not say so.
 		if of := processOf(pid); err != nil && of != pid {
 			err = fmt.Errorf("a thread of process %d: name that", of)
 		}

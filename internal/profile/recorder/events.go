@@ -5,6 +5,8 @@ import (
 	"strings"
 )
 
+// This file has the values of -e and --filter: pflag calls Set in the order of the command line, which a filter
+// depends on. What the names mean is found out later, by package record, as probes need the system.
 // Event is an event as the user names it.
 type Event struct {
 	Name   string // see record.EventByName
@@ -14,10 +16,10 @@ type Event struct {
 // Events are the events of a recording: the value of a flag that may be repeated.
 type Events struct {
 	List []Event
-	last int // the first of the last flag
+	last int // index in List of the first that the last flag added; a filter is for those from it on
 }
 
-// Set adds events, with commas between them.
+// Set adds events, with commas between them. It takes any text: record.EventByName refuses what is no event.
 func (e *Events) Set(text string) error {
 	e.last = len(e.List)
 	for name := range strings.SplitSeq(text, ",") {
@@ -43,7 +45,8 @@ func (e *Events) Names() (names []string) {
 // Filter is the value of a flag that sets the filter of the events of the last flag before it, as perf does.
 type Filter struct{ Events *Events }
 
-// Set sets the filter.
+// Set sets the filter; the kernel checks the condition when events are opened. An earlier one is replaced, as it is by
+// perf record.
 func (f Filter) Set(condition string) error {
 	if len(f.Events.List) == 0 {
 		return errors.New("no events before it")

@@ -41,8 +41,11 @@ func readHeaders(flags []string) (http.Header, error) {
 	return header, nil
 }
 
+// errHeader does not quote the line: without a colon, all of it may be a secret.
 var errHeader = errors.New("want NAME: VALUE")
 
+// addHeaders adds the headers of lines; from names their source in errors. Blank lines are skipped, so a file may end
+// with one. A value may contain colons, as URLs do; a name may not.
 func addHeaders(to http.Header, from, lines string) error {
 	n := 0
 	for line := range strings.Lines(lines) {

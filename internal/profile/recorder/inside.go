@@ -24,19 +24,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where the library is that records inside of programs; see findLibrary.
+// The library that records inside of programs, and the variable that overrides its path; see preload.Library.
 const (
 	insideName     = "libehunwind-record.so"
 	insideVariable = "EHASM_RECORD_LIBRARY"
 )
 
-// inside is a recording by a library that is preloaded into the command.
+// inside is a recording by a library that is preloaded into the command: it unwinds at allocations and counts stacks
+// in memory that it shares with this process. There is no perf event, so it needs no rights, and no session.
 type inside struct {
 	*run
 	in *record.Inside
 }
 
-// recordInside records what a command allocates.
+// recordInside records what a command allocates. It returns the exit status. The eh_elfs are built first, since the
+// library unwinds with nothing else.
 func (r *run) recordInside(ctx context.Context) (int, error) {
 	host, err := r.findHost()
 	if err != nil {
@@ -66,7 +68,7 @@ type hostProgram struct {
 	first    string // AddressSanitizer's runtime, which must be preloaded before; "": none
 }
 
-// findHost finds the program and the library.
+// findHost finds the program and the library, and refuses programs that ignore LD_PRELOAD.
 func (r *run) findHost() (h *hostProgram, err error) {
 	h = &hostProgram{}
 	if h.path, err = find.Command(r.command[0], find.SearchPath()); err != nil {
@@ -75,6 +77,7 @@ func (r *run) findHost() (h *hostProgram, err error) {
 	if h.programs, err = find.Programs(h.path, find.SearchPath()); err != nil {
 		return nil, &Error{Name: h.path, Err: err, NotRun: true}
 	}
+	// an interpreter, if the command is a script: the last that is executed
 	program := h.programs[len(h.programs)-1]
 	if err := find.PreloadObstacle(program); err != nil {
 		return nil, &Error{Name: program, Err: err}
@@ -102,7 +105,7 @@ func usableCache() error {
 	return fmt.Errorf("stacks need eh_elfs, and there is no place for them: %w: name a folder of your own with XDG_CACHE_HOME", err)
 }
 
-// fillFor builds the eh_elfs that the cache lacks.
+// fillFor builds the eh_elfs that the cache lacks. A signal ends it, and the status is then that of the signal.
 func (r *run) fillFor(ctx context.Context, h *hostProgram) (status int, err error) {
 	if err := usableCache(); err != nil {
 		return failed, err
@@ -156,7 +159,8 @@ func (r *inside) record(ctx context.Context, h *hostProgram) (int, error) {
 	return s.exitStatus(), nil
 }
 
-// poll follows what the programs map, and writes a profile when it is asked to.
+// poll follows what the programs map, and writes a profile when it is asked to, until stop is closed. It is the only
+// goroutine that uses r.in meanwhile.
 func (r *inside) poll(stop <-chan struct{}, asked <-chan os.Signal) {
 	const often = 20 * time.Millisecond
 	tick := time.NewTicker(often)
@@ -185,7 +189,7 @@ func (r *inside) poll(stop <-chan struct{}, asked <-chan os.Signal) {
 	}
 }
 
-// profile returns what there is to write.
+// profile returns what there is to write: by what the format can hold, or else by --total.
 func (r *inside) profile() (*record.Profile, error) {
 	view := record.HeapLive
 	switch {
@@ -202,7 +206,8 @@ func (r *inside) profile() (*record.Profile, error) {
 	return p, nil
 }
 
-// write writes the profile; nil: not all is well.
+// write writes the profile and says why it may be empty; nil: not all is well, and no eh_elf is to be made for the
+// next time.
 func (r *inside) write(h *hostProgram) *record.Profile {
 	begin, c := time.Now(), r.c
 	p, err := r.profile()
@@ -220,7 +225,7 @@ func (r *inside) write(h *hostProgram) *record.Profile {
 	case in.Taken == 0 && !r.opt.Run.Quiet:
 		c.Note(h.path, errFewAllocated)
 	}
-	const many = 10
+	const many = 10 // processes named: a build may have thousands
 	for i, other := range p.Inside.NotRecorded[:min(len(p.Inside.NotRecorded), many)] {
 		c.Note(other.Comm, other)
 		if more := len(p.Inside.NotRecorded) - many; i == many-1 && more > 0 {

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 )
 
+// This file sets the Go run-time for a process that must read rings in time: samples that are not read before the
+// kernel needs their place are lost. It trades memory and spare threads for that.
 // Bytes of memory up to which a recording leaves garbage. Most garbage is from the first second, in which objects are
 // prepared. A collection stops the reader until all other threads have been stopped, each of which may first have to
 // wait for a processor: on a busy machine that took half a second, in which a real-time reader lost a third of its
@@ -24,7 +26,11 @@ const (
 )
 
 // postponeCollection makes the first garbage collection wait until the heap has a number of bytes. From then on, and
-// from when the returned function is called, they come when garbage is a percentage of what is live.
+// from when the returned function is called, they come when garbage is a percentage of what is live. It does nothing
+// if GOGC is set: the user has chosen.
+//
+// The run-time has no such setting: a memory limit would collect all the time near it. So the percentage is large
+// until the first collection runs the finalizer of an object that nothing holds.
 func postponeCollection(heap, percent int) (end func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}

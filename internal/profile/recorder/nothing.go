@@ -9,7 +9,8 @@ import (
 )
 
 // tellNothing reports that a recording has no samples, why, and how to get some. It is a failure, unless a command was
-// recorded: its exit status is passed on.
+// recorded: its exit status is passed on, as by time(1). lost is the number of samples that the kernel had no room
+// for.
 func (r *run) tellNothing(lost uint64) {
 	err := errors.New("no samples: " + r.whyNothing(lost))
 	if len(r.command) == 0 {
@@ -19,6 +20,8 @@ func (r *run) tellNothing(lost uint64) {
 	}
 }
 
+// whyNothing returns the likely reason, by the event and the target, with advice that this user can follow. The cases
+// go from what is known to what is supposed.
 func (r *run) whyNothing(lost uint64) string {
 	opt, who, kernel := r.opt, r.target(), ""
 	waits := ", or see where it waits with 'ehasm record --off-cpu'" // agent and top have no --off-cpu

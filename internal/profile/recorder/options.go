@@ -14,7 +14,7 @@ import (
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 )
 
-// Options are the settings of a recording.
+// Options are the settings of a recording. They are checked for what needs no system before Run gets them.
 type Options struct {
 	Target   Target
 	Sampling Sampling
@@ -78,7 +78,8 @@ type Output struct {
 	Stats  string     // a file of the summary as JSON; "-": standard error; "": none
 }
 
-// chains reports whether the output is a recording with call chains.
+// chains reports whether the output is a recording with call chains. It is written while samples come; other formats
+// begin at the end.
 func (o *Output) chains() bool { return o.Format.New == nil }
 
 // recording returns the perf.data file to write; "": none.
@@ -109,20 +110,25 @@ type Console interface {
 type Error struct {
 	Name string
 	Err  error
-	// NotRun says that the command could not be run.
+	// NotRun says that the command could not be run: the exit status is then 126 or 127, as of env(1).
 	NotRun bool
 }
 
+// Error returns the name and the cause.
 func (e *Error) Error() string { return e.Name + ": " + e.Err.Error() }
 
+// Unwrap returns the cause, such as find.ErrCommandNotFound.
 func (e *Error) Unwrap() error { return e.Err }
 
-// UsageError is an error in the options that shows only when they are used.
+// UsageError is an error in the options that shows only when they are used: an event that this kernel does not have, a
+// URL of an unknown form. Verbs report it as they do wrong flags.
 type UsageError struct{ Err error }
 
+// Error returns the error in the options.
 func (e *UsageError) Error() string { return e.Err.Error() }
 
+// Unwrap returns it, too.
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// failed is the exit status of a recording that failed.
+// failed is the exit status of a recording that failed, if the command gives no worse one.
 const failed = 1

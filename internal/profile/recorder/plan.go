@@ -13,6 +13,8 @@ import (
 	"github.com/ehasm/ehasm/internal/profile/record"
 )
 
+// This file does what can fail before anything runs: names of events, commands, files and servers are looked up, so
+// that a typing error does not show after an hour. Nothing is sampled yet.
 // plan is what a recording has found and opened before anything is recorded.
 type plan struct {
 	session record.Options
@@ -21,7 +23,8 @@ type plan struct {
 	sender  *sender  // nil: profiles are not sent
 }
 
-// plan checks what only the system can tell, and opens files.
+// plan checks what only the system can tell, and opens files. With an error it returns what was opened so far, which
+// the caller closes.
 func (r *run) plan() (p *plan, err error) {
 	p = &plan{session: r.sessionOptions()}
 	if err = r.opt.Sampling.events(&p.session); err != nil {
@@ -49,7 +52,8 @@ func (r *run) plan() (p *plan, err error) {
 	return p, nil
 }
 
-// events finds the events.
+// events finds the events, and puts the first into to.Event, the others into to.More. Without any, that is to.Event as
+// it was, with -c, too. Two of one name are refused: their samples could not be told apart in a profile.
 func (s *Sampling) events(to *record.Options) error {
 	var list []*record.Event
 	for _, event := range s.Events.List {
@@ -89,14 +93,16 @@ func (s *Sampling) occurs() bool {
 		!slices.ContainsFunc(s.Events.List, func(e Event) bool { return !strings.Contains(e.Name, ":") })
 }
 
-// close drops the files of a recording that has failed.
+// close drops the files of a recording that has failed: none is better than an empty one.
 func (p *plan) close() {
 	if p.raw != nil {
 		p.raw.file.Abort()
 	}
 }
 
-// sessionOptions returns the settings that need no system.
+// sessionOptions returns the settings that need no system. OnObject lets the namer read symbols of a file while the
+// recording goes on, and Left makes it finish with one that is released; with inlined functions, lines or signatures
+// it needs the file until the end.
 func (r *run) sessionOptions() record.Options {
 	names := &r.opt.Output.Names
 	opt := record.Options{
@@ -121,6 +127,8 @@ type rawFile struct {
 	file   *output.File
 }
 
+// openRaw creates a perf.data file, for its owner alone, as perf does: copies of stacks hold data of programs. It gets
+// its name when it is finished.
 func openRaw(path string, command []string) (*rawFile, error) {
 	file, err := output.CreateOutput(path, 0o600)
 	if err != nil {

@@ -30,7 +30,7 @@ import (
 	"github.com/gdamore/tcell/v2"
 )
 
-// run is a recording.
+// run is a recording. Its fields are set in this order, and do not change while samples are read.
 type run struct {
 	opt     *Options
 	c       Console
@@ -90,11 +90,13 @@ func Run(ctx context.Context, command []string, opt *Options, c Console) (status
 	return status, nil
 }
 
-// fillPatience is how long the prompt waits at most for new eh_elfs. Those not in the cache by then are
-// made again the next time.
+// fillPatience is how long the prompt waits at most for new eh_elfs, once the profile is written. Those not in the
+// cache by then are made again the next time.
 const fillPatience = 2 * time.Second
 
-// prepare makes the objects that unwind and name stacks.
+// prepare makes the objects that unwind and name stacks. compiling ends when no more eh_elfs are of use. Maps of code
+// that programs make are looked for in /tmp, where perf's convention has them: tools/perf/Documentation/jit-
+// interface.txt.
 func (r *run) prepare(compiling context.Context) {
 	r.made = ondemand.New(ondemand.Options{Keep: r.opt.Run.Cache, Options: rows.Options{
 		Source: r.opt.Sampling.Source, TablesOnly: r.opt.Sampling.TablesOnly, Background: true, Wait: r.patience,
@@ -116,7 +118,8 @@ func (r *run) prepare(compiling context.Context) {
 	r.names = symbolize.New(names)
 }
 
-// patience returns how long the reader may wait for rows made from code: no ring fills in four times as long.
+// patience returns how long the reader may wait for rows made from code: no ring fills in four times as long. Until
+// the session is open, nothing is known of rings.
 func (r *run) patience() time.Duration {
 	const most = 250 * time.Millisecond // enough for files of 1 MB
 	if r.session == nil {
@@ -140,7 +143,8 @@ func (r *run) nameOptions() symbolize.Options {
 // record opens the events, starts the command and reads samples until the recording ends. It returns the exit status.
 func (r *run) record(ctx context.Context, p *plan, screen tcell.Screen) (int, error) {
 	defer r.tuneRuntime()()
-	runtime.LockOSThread() // the children of this thread are recorded
+	// Events are inherited by the children of the thread that opens them, so it must be the one that starts the command.
+	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := r.open(p); err != nil {
 		return failed, err
@@ -168,7 +172,8 @@ func (r *run) record(ctx context.Context, p *plan, screen tcell.Screen) (int, er
 	return r.read(ctx, s, each, signals), nil
 }
 
-// tuneRuntime sets the Go run-time for a recording, until the returned function is called.
+// tuneRuntime sets the Go run-time for a recording, until the returned function is called: see memory.go. A real-time
+// recording must not stop for a collection; one that goes on for days should stay small.
 func (r *run) tuneRuntime() (end func()) {
 	heap, garbage := firstCollection, usualGarbage
 	if r.opt.Sampling.Realtime {
@@ -183,7 +188,8 @@ func (r *run) tuneRuntime() (end func()) {
 	}
 }
 
-// open opens the events.
+// open opens the events. The folder of a control group was needed only for that. Options that go with no kernel of any
+// kind are the user's error.
 func (r *run) open(p *plan) error {
 	session, err := record.Open(p.session)
 	if p.session.Target.Cgroup != nil {
@@ -196,14 +202,15 @@ func (r *run) open(p *plan) error {
 	return err
 }
 
-// subject is what is recorded and can end.
+// subject is what is recorded and can end. It never does if the system is recorded: ended is then never closed.
 type subject struct {
 	process *os.Process   // of the command; nil: there is none
 	ended   chan struct{} // closed when the command, or all processes, have ended
 	status  int           // of the command that has ended
 }
 
-// start starts the command, if there is one, and the recording.
+// start starts the command, if there is one, and the recording. detached takes the terminal from the command: top has
+// it. Processes of -p are waited for after their events are open, so one that ends in between is noticed.
 func (r *run) start(program string, detached bool) (*subject, error) {
 	s := &subject{ended: make(chan struct{})}
 	if program != "" {
@@ -227,7 +234,7 @@ func (r *run) start(program string, detached bool) (*subject, error) {
 	return s, nil
 }
 
-// follow notes the status of a command that was started, when it ends.
+// follow notes the status of a command that was started, when it ends: status may be read once ended is closed.
 func (s *subject) follow(cmd *exec.Cmd) {
 	s.process = cmd.Process
 	go func() {
@@ -244,7 +251,9 @@ func (r *run) newCommand(program string) *exec.Cmd {
 	return cmd
 }
 
-// read reads samples, and calls each after each round, until the recording ends. It returns the exit status.
+// read reads samples, and calls each after each round, until the recording ends. It returns the exit status. A command
+// that the recording does not last as long as keeps running, and this process with it, so that a shell waits for the
+// command and not for its profile.
 func (r *run) read(ctx context.Context, s *subject, each func(), signals <-chan os.Signal) int {
 	done, result := make(chan struct{}), make(chan error, 1)
 	go func() { result <- r.session.Run(done, each) }()
@@ -275,7 +284,7 @@ func (s *subject) exitStatus() int {
 	}
 }
 
-// title returns the recorded command line.
+// title returns the recorded command line, or ours if there is none: it says what was recorded.
 func (r *run) title() []string {
 	if len(r.command) > 0 {
 		return r.command
@@ -307,8 +316,9 @@ func (r *run) tellLost(lost uint64) {
 	}
 }
 
-// wait waits until the recording must end; it returns true if the recorded
-// processes have ended.
+// wait waits until the recording must end; it returns true if the recorded processes have ended, or are left to
+// themselves. The first signal is the command's: it may end for it, or do something else. A second ^C ends the
+// recording, as the command seems to ignore it.
 func (r *run) wait(ctx context.Context, signals <-chan os.Signal, s *subject) bool {
 	var timeout <-chan time.Time
 	if r.opt.Run.Limit > 0 {
@@ -335,7 +345,8 @@ func (r *run) wait(ctx context.Context, signals <-chan os.Signal, s *subject) bo
 	}
 }
 
-// forward waits for the command's end, or a second interrupt.
+// forward waits for the command's end, or a second interrupt, after the recording has ended. Signals are the
+// command's.
 func (r *run) forward(signals <-chan os.Signal, s *subject) {
 	interrupts := 0
 	for {

@@ -11,6 +11,8 @@ import (
 	"strings"
 )
 
+// This file finds the processes of --name, --unit and --container in /proc, once, at the start: their children are
+// recorded, as of any process, but not others that get such a name later.
 // Selection chooses processes that run now; at most one field is set.
 type Selection struct {
 	Name      string // a regular expression for names of processes, as of pgrep(1)
@@ -23,7 +25,7 @@ func (s *Selection) Given() bool { return *s != Selection{} }
 
 // Check returns what is wrong with the selection, or nil.
 func (s *Selection) Check() error {
-	const shortestID = 4
+	const shortestID = 4 // digits: with fewer, a part of another name is too likely to begin so
 	if _, err := regexp.Compile(s.Name); err != nil {
 		return fmt.Errorf("--name %s: %w", s.Name, err)
 	}
@@ -33,7 +35,8 @@ func (s *Selection) Check() error {
 	return nil
 }
 
-// processes returns the processes below a folder such as /proc that are selected, without this one.
+// processes returns the processes below a folder such as /proc that are selected, in order, without this one: to
+// record itself would make samples of taking samples.
 func (s *Selection) processes(proc string) (list []int, err error) {
 	folders, err := os.ReadDir(proc)
 	if err != nil {
@@ -52,7 +55,8 @@ func (s *Selection) processes(proc string) (list []int, err error) {
 	return list, nil
 }
 
-// selects reports whether the process of a folder below /proc is selected.
+// selects reports whether the process of a folder below /proc is selected. One that has ended meanwhile, or that
+// another user's mount options hide, is not.
 func (s *Selection) selects(folder string) bool {
 	if s.Name != "" {
 		comm, err := os.ReadFile(filepath.Join(folder, "comm"))
@@ -69,8 +73,9 @@ func (s *Selection) selects(folder string) bool {
 	}), s.isGroup)
 }
 
-// isGroup reports whether a part of a control group's path is the unit's or the container's: NAME.service, ID,
-// docker-ID.scope.
+// isGroup reports whether a part of a control group's path is the unit's or the container's. Engines name a
+// container's group in three ways: ID (docker with cgroupfs), docker-ID.scope, libpod-ID.scope or cri-containerd-
+// ID.scope (systemd).
 func (s *Selection) isGroup(part string) bool {
 	if s.Unit != "" {
 		return part == s.Unit || part == s.Unit+".service"
@@ -90,7 +95,7 @@ func (s *Selection) text() string {
 	return "--container " + s.Container
 }
 
-// selected returns the options with the processes that are selected, if the options select any.
+// selected returns the options with the processes that are selected, if the options select any. opt stays as it was.
 func (opt *Options) selected() (*Options, error) {
 	s := &opt.Target.Selection
 	if !s.Given() {

@@ -16,7 +16,8 @@ import (
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 )
 
-// push gives a profile to the Pusher.
+// push gives a profile to the Pusher, which sends it later. It ends with names. One that cannot be written is
+// reported and dropped: it would fail in the same way again.
 func (s *parts) push(p *record.Profile, names *symbolize.Namer) {
 	status := s.status(p)
 	p.Notes = append(p.Notes, status)
@@ -64,7 +65,8 @@ func (s *sender) due() bool {
 	return true
 }
 
-// newSender returns nil if profiles are not sent.
+// newSender returns nil if profiles are not sent. Errors are about the options: it makes no connection, since the
+// server may start after the recorder.
 func (r *run) newSender() (*sender, error) {
 	o := &r.opt.Push
 	if o.URL == "" {
@@ -97,6 +99,7 @@ func (r *run) newSender() (*sender, error) {
 // be.
 func (r *run) serviceName() string { return output.Text(r.service()) }
 
+// service returns the name as it is: that of --push-name, else of the command, else of ehasm, for the whole system.
 func (r *run) service() string {
 	switch {
 	case r.opt.Push.Name != "":
@@ -107,7 +110,8 @@ func (r *run) service() string {
 	return "ehasm"
 }
 
-// notSent keeps a profile that could not be sent, if there is a folder for it.
+// notSent keeps a profile that could not be sent, if there is a folder for it. The Pusher calls it, after its last
+// try.
 func (r *run) notSent(p *push.Profile, err error) {
 	if !r.opt.Output.Named {
 		r.c.Fail("--push", fmt.Errorf("a profile is not sent: %w", err))

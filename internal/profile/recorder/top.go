@@ -24,13 +24,15 @@ import (
 	"golang.org/x/term"
 )
 
+// This file connects a recording with package topview. Three goroutines take part: one records and ends a profile each
+// second, one finds names for the last five, one draws. Each drops what comes too fast for the next.
 // top shows the recording on the terminal.
 type top struct {
 	r      *run
 	screen tcell.Screen
-	todo   chan []*record.Profile
-	tick   chan func(*topview.View)
-	stop   chan struct{}
+	todo   chan []*record.Profile   // to name; one waits at most
+	tick   chan func(*topview.View) // changes of the view, which only its goroutine may make
+	stop   chan struct{}            // closed when the recording has ended
 	done   sync.WaitGroup
 
 	// Of the goroutine that records.
@@ -48,7 +50,7 @@ const (
 // errNoTerminal says why nothing can be shown.
 var errNoTerminal = errors.New("there is no terminal here; 'ehasm record -d 10 -o flame.svg' makes a picture instead")
 
-// openTop finds the terminal, and leaves it unchanged until showTop.
+// openTop finds the terminal, and leaves it unchanged until showTop: errors of the recording's start must be readable.
 func openTop() (tcell.Screen, error) {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
@@ -62,7 +64,8 @@ func openTop() (tcell.Screen, error) {
 	return s, nil
 }
 
-// showTop takes over the terminal. If the user quits, it sends to signals.
+// showTop takes over the terminal. If the user quits, it sends SIGTERM to signals, as to a recorder without a
+// terminal; the command gets it, too.
 func (r *run) showTop(screen tcell.Screen, signals chan<- os.Signal) error {
 	if err := screen.Init(); err != nil {
 		return err
@@ -88,7 +91,7 @@ func (r *run) showTop(screen tcell.Screen, signals chan<- os.Signal) error {
 	return nil
 }
 
-// close restores the terminal.
+// close restores the terminal, and waits for the goroutines. t may be nil: nothing is shown.
 func (t *top) close() {
 	if t == nil {
 		return
@@ -120,7 +123,7 @@ func (t *top) each() {
 	}
 }
 
-// name names stacks while the recording goes on.
+// name names stacks while the recording goes on, until todo is closed.
 func (t *top) name() {
 	for parts := range t.todo {
 		p := record.Join(parts)
@@ -140,7 +143,8 @@ func (t *top) name() {
 	}
 }
 
-// topStacks returns the stacks of a profile by names.
+// topStacks returns the stacks of a profile by names, outermost frame first, under the thread's name. A frame without
+// a name is its library. Values are periods: nanoseconds for clocks.
 func topStacks(p *record.Profile, r *run) (list []topview.Stack) {
 	r.names.ForgetJIT()
 	p.Each(r.names, func(s *stackfmt.Sample, period uint64) {
@@ -154,7 +158,8 @@ func topStacks(p *record.Profile, r *run) (list []topview.Stack) {
 	return list
 }
 
-// apart detaches a command from the terminal in use.
+// apart detaches a command from the terminal in use: what it wrote would spoil the view, and it would take keys from
+// it. A nil file is /dev/null for exec.Cmd.
 func apart(cmd *exec.Cmd) {
 	for _, f := range []struct {
 		file *os.File

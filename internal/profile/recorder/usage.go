@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// This file measures the recorder itself: a process that runs for days should show its price.
 // usage measures what this process takes from one call to the next. Its methods are safe for concurrent use.
 type usage struct {
 	mu    sync.Mutex
@@ -20,6 +21,7 @@ type usage struct {
 	used  time.Duration // processor time up to then
 }
 
+// newUsage begins to measure.
 func newUsage() *usage { return &usage{since: time.Now(), used: processorTime()} }
 
 // text says how much of a processor this process has taken since the last call, and how much memory it takes.
@@ -32,7 +34,7 @@ func (u *usage) text() string {
 	return fmt.Sprintf("recorder: %.1f %% of a CPU, %d MB", share, residentBytes()>>20)
 }
 
-// processorTime returns the processor time of this process.
+// processorTime returns the processor time of all threads of this process, in user and kernel mode; 0: unknown.
 func processorTime() time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t) != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 )
 
-// write writes the profile and the files that go with it, and reports success.
+// write writes the profile and the files that go with it, and reports success. raw is nil if there is no perf.data
+// file. It closes the session and the objects: nothing is recorded or unwound afterwards.
 func (r *run) write(raw *rawFile) bool {
 	begin := time.Now()
 	c, opt := r.c, r.opt
@@ -69,7 +70,7 @@ func (r *run) write(raw *rawFile) bool {
 	return whole
 }
 
-// tellRest reports what names lack, and writes the file of --stats.
+// tellRest reports what names lack, and writes the file of --stats. Names end with it.
 func (r *run) tellRest(stats *record.Stats) {
 	c, opt := r.c, r.opt
 	for _, text := range r.names.Nameless() {
@@ -89,7 +90,8 @@ func (r *run) tellRest(stats *record.Stats) {
 	}
 }
 
-// writable reports whether the output can be written, before anything runs.
+// writable reports whether the output can be written, before anything runs. A file system that is full later is
+// another matter: see writeProfile.
 func (opt *Options) writable() error {
 	if (opt.Run.Every > 0 || opt.Run.Top) && !opt.Output.Named {
 		return nil // profiles are sent, or shown
@@ -136,11 +138,13 @@ func (r *run) tellWritten() {
 	}
 }
 
+// writeTo writes a profile with the recording's names.
 func (r *run) writeTo(p *record.Profile, path string) error {
 	return r.writeNamed(p, path, r.names)
 }
 
-// writeNamed writes a profile with names that are asked of namer.
+// writeNamed writes a profile with names that are asked of namer. The file appears under its name once it is whole. It
+// is safe for concurrent use with different namers.
 func (r *run) writeNamed(p *record.Profile, path string, namer *symbolize.Namer) error {
 	out, err := output.New(path, output.PermText, r.c.Stdout())
 	if err != nil {
