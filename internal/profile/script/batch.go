@@ -11,7 +11,9 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// sample holds what a worker needs from a sample.
+// sample holds what a worker needs from a sample. The reading goroutine fills it but for walked; from then on it
+// belongs to the worker of its batch. Nothing in it points into the reader's buffers, which the next record
+// overwrites.
 type sample struct {
 	comm         string
 	pid, tid     int32
@@ -22,7 +24,7 @@ type sample struct {
 	event        *stackfmt.Event
 	width        int // of the longest event name, for columns
 	labels       []stackfmt.Label
-	maps         *unwind.Maps
+	maps         *unwind.Maps      // of the process at the time of the sample; it does not change
 	made         []*symbols.Symbol // code of the kernel, see symbolize.KernelCode
 	chain        []uint64          // as recorded, with context markers
 	user         copied            // what was recorded of user code
@@ -31,7 +33,8 @@ type sample struct {
 	other        bool              // another record than a sample: only entry is set
 }
 
-// copied is what a recording has of the user code that was interrupted.
+// copied is what a recording has of the user code that was interrupted: perf record --call-graph dwarf, that is
+// PERF_SAMPLE_REGS_USER and PERF_SAMPLE_STACK_USER.
 type copied struct {
 	abi   perfdata.ABI // ABINone: nothing to unwind from
 	regs  abi.Regs
@@ -46,7 +49,8 @@ const (
 	batchWords   = 1 << 12 // of call chains
 )
 
-// batch is samples with all they point to, and the text made of them.
+// batch is samples with all they point to, and the text made of them. Its arrays grow as the samples need and are used
+// again, so that a long recording allocates nothing per sample.
 type batch struct {
 	samples []sample      // sample structs, used again
 	bytes   []byte        // stacks
@@ -57,7 +61,7 @@ type batch struct {
 	done    chan struct{} // receives a value when the worker is done
 }
 
-// full reports whether s must go to the next batch.
+// full reports whether s must go to the next batch. Any sample fits into an empty one.
 func (b *batch) full(s *perfdata.Sample) bool {
 	return b.fullOf(len(s.Stack), len(s.Callchain))
 }
@@ -68,33 +72,37 @@ func (b *batch) fullOf(bytes, words int) bool {
 		len(b.samples) > 0 && (len(b.bytes)+bytes > batchBytes || len(b.words)+words > batchWords)
 }
 
-// addBytes, addWords, addPCs and addGuesses copy data into the batch, and return the copy.
+// addBytes copies data into the batch, and returns the copy. An append that moves the array leaves the copies before
+// it where they are, so they stay valid until the batch is put back.
 func (b *batch) addBytes(p []byte) []byte {
 	start := len(b.bytes)
 	b.bytes = append(b.bytes, p...)
 	return b.bytes[start:]
 }
 
+// addWords is addBytes for call chains.
 func (b *batch) addWords(p []uint64) []uint64 {
 	start := len(b.words)
 	b.words = append(b.words, p...)
 	return b.words[start:]
 }
 
+// addPCs is addBytes for walked stacks, on the worker.
 func (b *batch) addPCs(p []uint64) []uint64 {
 	start := len(b.pcs)
 	b.pcs = append(b.pcs, p...)
 	return b.pcs[start:]
 }
 
+// addGuesses is addBytes for indices of guessed frames.
 func (b *batch) addGuesses(p []int) []int {
 	start := len(b.guesses)
 	b.guesses = append(b.guesses, p...)
 	return b.guesses[start:]
 }
 
-// batchPool bounds the number of batches. It hands out the most recently returned
-// one first, whose memory is in the caches.
+// batchPool bounds the number of batches, and with it the memory of a run, however long the recording. It hands out
+// the most recently returned one first, whose memory is in the caches.
 type batchPool struct {
 	tokens chan struct{} // one for each batch that may be taken
 	mu     sync.Mutex
@@ -127,7 +135,7 @@ func (p *batchPool) get() *batch {
 	}
 }
 
-// put returns a batch, whose contents are no longer used.
+// put returns a batch, whose contents are no longer used. Clearing lets go of address spaces that have ended.
 func (p *batchPool) put(b *batch) {
 	clear(b.samples)
 	b.samples, b.bytes, b.words, b.pcs = b.samples[:0], b.bytes[:0], b.words[:0], b.pcs[:0]

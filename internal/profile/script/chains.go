@@ -9,6 +9,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
+// This file writes recordings with call chains: every record is copied, and samples get a chain of user addresses in
+// place of registers and stack, as perf record --call-graph fp would have made it. perf report then names frames.
 // RunChains writes the recording again, with call chains instead of copies of stacks. r must
 // have perfdata.Options.Own, and w is as perfdata.NewChainWriter wants it. The format and the
 // names of opt have no effect; samples that opt.Filter does not choose are left out. It
@@ -29,7 +31,7 @@ func RunChains(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options
 	return run.finish(ctx, workers, err)
 }
 
-// take copies the current record into a batch.
+// take copies the current record into a batch. The entry says where a sample's chain goes, once it is walked.
 func (run *runner) take(b *batch) (e perfdata.Entry) {
 	b.bytes, e = run.chains.Take(b.bytes)
 	return e
@@ -47,7 +49,7 @@ type placed struct {
 	hits   uint64 // frames there
 }
 
-// addChains makes the records of a batch.
+// addChains makes the records of a batch, in their order.
 func (w *worker) addChains(b *batch) {
 	for i := range b.samples {
 		s := &b.samples[i]
@@ -78,8 +80,9 @@ func (w *worker) countChain(s *sample) {
 	}
 }
 
-// instructions turns the return addresses of a stack into addresses of the instructions that
-// called. No instruction called what a signal handler returns to, and its first byte has the name.
+// instructions turns the return addresses of a stack, in place, into addresses of the instructions that called, as
+// perf's unwinders do: perf report looks names up without subtracting. The first pc is where the sample was, and
+// stays. No instruction called what a signal handler returns to, and its first byte has the name.
 func (w *worker) instructions(s *sample) []uint64 {
 	exact := true
 	pcs := s.walked.pcs
@@ -115,7 +118,7 @@ func (w *worker) signalFrame(m *unwind.Mapping, pc uint64) bool {
 	return p.signal
 }
 
-// chainHits adds the frames in each object.
+// chainHits adds the frames in each object to counts: without names, no cache of names has counted them.
 func (w *worker) chainHits(counts map[*unwind.Object]symbolize.Hits) {
 	for key, p := range w.places {
 		h := counts[key.object]

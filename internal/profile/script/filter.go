@@ -13,12 +13,14 @@ import (
 	"github.com/ehasm/ehasm/perfdata"
 )
 
+// This file chooses samples by the fields of their records, with perf script's meaning of each flag, and explains a
+// choice that leaves none.
 // Filter selects samples. An empty list selects all.
 type Filter struct {
-	Comms    []string
+	Comms    []string // names of threads, at the time of the sample
 	PIDs     []int
 	TIDs     []int
-	Events   []string
+	Events   []string // names with modifiers: see eventName
 	CPUs     []int
 	From, To uint64 // ns, both included; To 0: no end
 }
@@ -33,8 +35,8 @@ func (f *Filter) wants(s *perfdata.Sample, comm string) bool {
 		(len(f.Events) == 0 || slices.Contains(f.Events, eventName(s.Event)))
 }
 
-// seenValues holds the values that the recording has for the fields of a Filter, to report if no
-// sample is selected.
+// seenValues holds the values that the recording has for the fields of a Filter, to report if no sample is selected.
+// They are counted before that is known: a recording from a pipe cannot be read twice.
 type seenValues struct {
 	samples     uint64
 	comms       map[string]uint64 // samples by value; filled only where the filter has a list
@@ -66,7 +68,8 @@ func (m *seenValues) add(f *Filter, s *perfdata.Sample, comm string) {
 	}
 }
 
-// nothing returns why a filter selects no sample.
+// nothing returns why a filter selects no sample: each field with what the recording has instead. Fields may exclude
+// everything only together, so all are shown.
 func (m *seenValues) nothing(f *Filter) string {
 	var why []string
 	if len(f.Comms) > 0 {
@@ -87,7 +90,7 @@ func (m *seenValues) nothing(f *Filter) string {
 	return fmt.Sprintf("none of the %d samples is chosen by %s", m.samples, output.Text(strings.Join(why, ", ")))
 }
 
-// most lists the keys with the highest counts.
+// most lists the keys with the highest counts, equal ones in order, so that the text is the same each time.
 func most[K cmp.Ordered](counts map[K]uint64) string {
 	const some = 8 // of the values shown
 	keys := slices.SortedFunc(maps.Keys(counts), func(a, b K) int {
@@ -111,7 +114,7 @@ func numbers(list []int) string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(list), " ", ","), "[]")
 }
 
-// span writes times as ParseTime reads them.
+// span writes times as ParseTime reads them; 0 is left out.
 func span(from, to uint64) string {
 	const perSecond = 1_000_000_000
 	text := ","
@@ -124,8 +127,9 @@ func span(from, to uint64) string {
 	return text
 }
 
-// ParseTime reads "FROM,TO" in seconds, either of which may be left out, as
-// perf script --time has it.
+// ParseTime reads "FROM,TO" in seconds, either of which may be left out, as perf script --time has it. They are on the
+// clock of the recording, which is the machine's time since it booted unless perf record -k chose another. f is
+// changed also with an error.
 func (f *Filter) ParseTime(text string) error {
 	from, to, ok := strings.Cut(text, ",")
 	if !ok || from == "" && to == "" {
@@ -150,7 +154,8 @@ func (f *Filter) ParseTime(text string) error {
 	return nil
 }
 
-// parseSeconds reads seconds with up to nine digits of fraction, exactly.
+// parseSeconds reads seconds with up to nine digits of fraction, exactly, as ns: a float64 has 53 bits, too few for
+// the nanoseconds of a machine that has run for 104 days.
 func parseSeconds(text string) (uint64, error) {
 	const perSecond, digits = 1_000_000_000, 9
 	whole, fraction, _ := strings.Cut(text, ".")

@@ -7,9 +7,12 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
+// This file makes the labels of samples. Few samples of a recording differ in what labels are made of, so equal ones
+// share a list.
 // labeler makes the labels of samples.
 type labeler struct {
-	// paths of control groups, by what samples have: those of perf record --all-cgroups
+	// Paths of control groups, by the number in samples (PERF_SAMPLE_CGROUP). PERF_RECORD_CGROUP tells them, in
+	// recordings of perf record --all-cgroups; others have none.
 	groups map[uint64]string
 	known  map[labels.Origin][]stackfmt.Label // labels by what they depend on
 }

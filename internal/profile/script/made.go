@@ -6,13 +6,15 @@ import (
 	"github.com/ehasm/ehasm/perfdata"
 )
 
-// madeCode knows the code that processes have made at run time, and written to jitdump files.
+// madeCode knows the code that processes have made at run time, and written to jitdump files: the file's mapping in a
+// recording, which perf inject --jit goes by, too, says that there is one. Only the reading goroutine uses it.
 type madeCode struct {
-	of     map[int32]*jit.Code
-	limits *jit.Limits
+	of     map[int32]*jit.Code // by PID; of processes that have mapped such a file
+	limits *jit.Limits         // what all of them may take together
 }
 
-// mostDumps is how many jitdump files may be open.
+// mostDumps is how many jitdump files may be open: far below the usual limit of 1,024 descriptors, of which each
+// object that is being read takes one, too.
 const mostDumps = 128
 
 // add says that a process has mapped a jitdump file, and returns its code.
@@ -44,7 +46,8 @@ func (m *madeCode) forget(pid int32) {
 	delete(m.of, pid)
 }
 
-// task takes the beginning or end of a thread.
+// task takes the beginning or end of a thread: PERF_RECORD_FORK and PERF_RECORD_EXIT. A new thread of a process shares
+// its code; a new process has a copy, which may be written on separately.
 func (run *runner) task(r *perfdata.Task) {
 	if r.Type != perfdata.TypeFork {
 		run.procs.Exit(r.PID, r.TID)

@@ -14,7 +14,7 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// Options are the settings of Run.
+// Options are the settings of Run. The zero value unwinds with one worker and writes nothing.
 type Options struct {
 	Format   stackfmt.Format // a new one; nil: stacks are unwound and counted, nothing is written
 	Workers  int             // goroutines that unwind and name
@@ -71,7 +71,7 @@ func (nothing) Add(b []byte, _ *stackfmt.Sample) []byte { return b }
 // Finish has nothing to write.
 func (nothing) Finish(io.Writer, *stackfmt.Recording) error { return nil }
 
-// Summary holds the counts of Run.
+// Summary holds the counts of Run. Its JSON is the file of --stats, which scripts read: fields are added, not renamed.
 type Summary struct {
 	Read uint64 `json:"samples_read"` // samples of the file, before the filter
 	// Counts of frames are of chosen samples.

@@ -22,6 +22,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
+// This file reads: records change the state of processes, and samples go to workers with the state of their moment.
+// Address spaces are immutable once a sample has them, so workers need no locks for them.
 // runner is one call of Run. Its fields do not change while workers run, except
 // those with their own locks.
 type runner struct {
@@ -30,19 +32,19 @@ type runner struct {
 	procs      *unwind.Processes
 	objects    *unwind.Objects
 	names      *symbolize.Namer
-	kernel     symbolize.KernelID
+	kernel     symbolize.KernelID                  // the kernel that was recorded, as far as the recording says
 	events     map[*perfdata.Event]*stackfmt.Event // by the reading goroutine
 	ids        map[string][]byte                   // build-ids of the header, by name
 	unclear    map[string]*unwind.Object           // of names that have several
 	width      int                                 // of the longest event name
-	lost       uint64
-	seen       seenValues            // by the reading goroutine
-	shrunk     error                 // what became of a recording that is mapped
-	kernelSeen bool                  // by the reading goroutine
-	made       madeCode              // by the reading goroutine
-	kernelCode symbolize.KernelCode  // by the reading goroutine
-	labeler    labeler               // by the reading goroutine
-	chains     *perfdata.ChainWriter // nil: stacks get names
+	lost       uint64                              // samples and records, by PERF_RECORD_LOST
+	seen       seenValues                          // by the reading goroutine
+	shrunk     error                               // what became of a recording that is mapped
+	kernelSeen bool                                // a sample had code of the kernel; by the reading goroutine
+	made       madeCode                            // by the reading goroutine
+	kernelCode symbolize.KernelCode                // by the reading goroutine
+	labeler    labeler                             // by the reading goroutine
+	chains     *perfdata.ChainWriter               // nil: stacks get names
 }
 
 // newRunner returns a runner for a recording, with the information of its header.
@@ -69,7 +71,8 @@ func Run(ctx context.Context, r *perfdata.Reader, w io.Writer, opt Options) (*Su
 	return run.finish(ctx, workers, err)
 }
 
-// finish ends the names and adds up. writeErr is of the output.
+// finish ends the names and adds up. An error of the output comes first: what was cut short by it is not the
+// recording's fault.
 func (run *runner) finish(ctx context.Context, workers []*worker, writeErr error) (*Summary, error) {
 	s := run.summary(workers, run.names.Close())
 	if writeErr != nil {
@@ -81,8 +84,11 @@ func (run *runner) finish(ctx context.Context, workers []*worker, writeErr error
 	return s, errors.Join(run.shrunk, run.reader.Err())
 }
 
-// work reads all records, has workers make the output of their batches, and writes it in
-// order. The error is of w.
+// work reads all records, has workers make the output of their batches, and writes it in order. The error is of w.
+// After one, or when ctx ends, workers finish what they have; no goroutine is left behind.
+//
+// A batch is in both channels at the same time. It is put back only after it was written, so a slow batch holds up the
+// output, while the pool bounds how far the others get ahead.
 func (run *runner) work(ctx context.Context, w io.Writer) (workers []*worker, writeErr error) {
 	n := run.opt.Workers
 	work := make(chan *batch, n)      // room for each worker's next batch
@@ -126,7 +132,8 @@ func (run *runner) work(ctx context.Context, w io.Writer) (workers []*worker, wr
 // errSeveral is about files that were replaced, or that containers have.
 var errSeveral = errors.New("several files had this name, and the recording does not say which one a process had: perf record --buildid-mmap does")
 
-// takeInfo takes over the header's information.
+// takeInfo takes over the header's information. Its build-ids are by name alone, for all of the recording; a mapping
+// that has its own wins over them.
 func (run *runner) takeInfo() {
 	run.ids, run.unclear = make(map[string][]byte), make(map[string]*unwind.Object)
 	for _, id := range run.reader.Info().BuildIDs {
@@ -139,6 +146,7 @@ func (run *runner) takeInfo() {
 		run.ids[id.Name] = id.ID
 	}
 	run.takeEvents()
+	// /proc/kallsyms is of the kernel that runs here: of another one it would give names, all of them wrong
 	if rel := run.reader.Info().OSRelease; rel != "" && run.opt.Names.Kallsyms != "" && rel != hostRelease() {
 		run.kernel.Other = fmt.Errorf("recorded on kernel %s", rel)
 	}
@@ -167,6 +175,7 @@ func (run *runner) event(e *perfdata.Event) *stackfmt.Event {
 		known = &stackfmt.Event{Name: name, TID: t&perfdata.SampleTID != 0, CPU: t&perfdata.SampleCPU != 0,
 			Time: t&perfdata.SampleTime != 0, Period: true, Callchain: t&perfdata.SampleCallchain != 0 && !run.opt.NoChains}
 		known.Every = e.PeriodOrFreq
+		// PERF_TYPE_SOFTWARE, PERF_COUNT_SW_TASK_CLOCK (cpu-clock is 0), and perf_event_attr.freq among the flags
 		const typeSoftware, taskClock, flagFreq = 1, 1, 1 << 10
 		clock := e.Type == typeSoftware && e.Config <= taskClock // their periods are times
 		if clock {
@@ -190,7 +199,8 @@ func (run *runner) takeEvents() {
 	}
 }
 
-// read follows the records up to their end and sends the samples on.
+// read follows the records up to their end and sends the samples on. send may block. The last batch is sent also if
+// reading ends early, and may be empty.
 func (run *runner) read(ctx context.Context, send func(*batch), pool *batchPool) {
 	const every = 256 // records between looks at the context
 	b := pool.get()
@@ -237,8 +247,8 @@ func (run *runner) read(ctx context.Context, send func(*batch), pool *batchPool)
 	}
 }
 
-// recoverShrunk ends the reading of a recording that has become shorter: its
-// memory, if it is mapped, faults.
+// recoverShrunk ends the reading of a recording that has become shorter: its memory, if it is mapped, faults (SIGBUS,
+// mmap(2)). It is deferred; old is the setting of SetPanicOnFault to restore. Other panics go on.
 func (run *runner) recoverShrunk(old bool) {
 	debug.SetPanicOnFault(old)
 	p := recover()
@@ -251,7 +261,7 @@ func (run *runner) recoverShrunk(old bool) {
 	run.shrunk = fmt.Errorf("%w: the file became shorter while it was read", perfdata.ErrTruncated)
 }
 
-// follow applies a record about processes.
+// follow applies a record about processes. Records of other types say nothing that stacks depend on.
 func (run *runner) follow(rec perfdata.Record) {
 	switch r := rec.(type) {
 	case *perfdata.Mmap:
@@ -269,6 +279,7 @@ func (run *runner) follow(rec perfdata.Record) {
 	case *perfdata.Task:
 		run.task(r)
 	case *perfdata.Namespaces:
+		// threads of a process share its namespaces nearly always; a thread that has left them has its own record
 		if r.PID == r.TID {
 			run.opt.Names.Places.SeeIf(r.PID, r.PIDs, r.Mounts)
 		}
@@ -281,7 +292,8 @@ func (run *runner) follow(rec perfdata.Record) {
 	}
 }
 
-// mapped notes a mapping of a process. Only executable ones have an object.
+// mapped notes a mapping of a process. Only executable ones have an object; the others hide what was there before. A
+// mapping without a build-id (perf record before 5.12, or without --buildid-mmap) is looked up by name in the header.
 func (run *runner) mapped(r *perfdata.Mmap) {
 	var object *unwind.Object
 	if r.Exec {
@@ -299,15 +311,16 @@ func (run *runner) mapped(r *perfdata.Mmap) {
 	run.procs.Space(r.PID).Map(r.Addr, r.Len, r.PgOff, object)
 }
 
-// followKernel takes what a mapping says about the kernel.
+// followKernel takes what a mapping says about the kernel: its name ends in the symbol that perf has chosen as
+// reference ([kernel.kallsyms]_text), and pgoff is that symbol's address, by which KASLR's shift is known.
 func (run *runner) followKernel(r *perfdata.Mmap) {
 	if symbol, ok := strings.CutPrefix(string(r.Name), symbolize.KernelMapName); ok && symbol != "" && !run.kernelSeen {
 		run.kernel.Symbol, run.kernel.Addr = symbol, r.PgOff
 	}
 }
 
-// foreseeKernel reads the kernel's symbols in the background at its first
-// frame.
+// foreseeKernel reads the kernel's symbols in the background at its first frame: they are 5 to 10 MB of text, of no
+// use for a recording of user code alone.
 func (run *runner) foreseeKernel(s *sample) {
 	if run.kernelSeen || s.mode != perfdata.ModeKernel && !slices.Contains(s.chain, perfdata.ContextKernel) {
 		return
@@ -325,6 +338,7 @@ func (run *runner) foreseeKernel(s *sample) {
 }
 
 // comm returns the name of a sample's thread, as in perf, but of a program that a loader was told to run that one's.
+// TID 0 is the idle task, one a CPU; a thread that no record names is :TID.
 func (run *runner) comm(s *perfdata.Sample) string {
 	switch comm := run.procs.Comm(s.TID); {
 	case comm != "":
@@ -335,7 +349,7 @@ func (run *runner) comm(s *perfdata.Sample) string {
 	return ":" + fmt.Sprint(s.TID)
 }
 
-// add copies a sample into a batch.
+// add copies a sample into a batch, with what depends on the time: names, mappings, labels.
 func (run *runner) add(b *batch, s *perfdata.Sample, comm string) {
 	j := sample{
 		pid: s.PID, tid: s.TID, time: s.Time, period: s.Period, cpu: s.CPU, ip: s.IP, mode: s.Mode(),
@@ -363,8 +377,8 @@ func (run *runner) add(b *batch, s *perfdata.Sample, comm string) {
 	b.samples = append(b.samples, j)
 }
 
-// dwarfReg maps enum perf_event_x86_regs of
-// arch/x86/include/uapi/asm/perf_regs.h to DWARF numbers; -1: none.
+// dwarfReg maps enum perf_event_x86_regs of arch/x86/include/uapi/asm/perf_regs.h to DWARF numbers (x86-64 psABI,
+// Figure 3.36); -1: none, as of flags, segments and vector registers.
 func dwarfReg(reg int) int {
 	table := [...]int{abi.RAX, abi.RBX, abi.RCX, abi.RDX, abi.RSI, abi.RDI, abi.RBP, abi.RSP, abi.RIP,
 		-1, -1, -1, -1, -1, -1, -1, abi.R8, abi.R9, abi.R10, abi.R11, abi.R12, abi.R13, abi.R14, abi.R15}
@@ -374,7 +388,9 @@ func dwarfReg(reg int) int {
 	return -1
 }
 
-// setRegs takes the registers of a sample, which has a value for each bit of the mask.
+// setRegs takes the registers of a sample, which has a value for each bit of the mask, lowest first. A recording may
+// claim more bits than it has values; the rest stays invalid. Exact says that the pc is of an instruction, not a
+// return address.
 func setRegs(dst *abi.Regs, src *perfdata.Regs) {
 	dst.Exact = 1
 	i := 0

@@ -8,6 +8,7 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
+// This file gives samples to programs that measure package unwind, without the rest of Run.
 // Stack is the user stack of a sample, as Run passes it to package unwind.
 type Stack struct {
 	PID    int32
@@ -33,8 +34,8 @@ func Stacks(r *perfdata.Reader, objects *unwind.Objects, take func(*Stack)) erro
 	return r.Err()
 }
 
-// unwindable reports whether the sample has registers and a stack to start a
-// walk from.
+// unwindable reports whether the sample has registers and a stack to start a walk from. perf record --user-regs may
+// have left out the two that every walk needs.
 func (s *sample) unwindable() bool {
 	const need = 1<<abi.RIP | 1<<abi.RSP
 	return s.user.abi == perfdata.ABI64 && s.user.regs.Valid&need == need

@@ -14,7 +14,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// summary adds up what the workers have counted.
+// summary adds up what the workers have counted. They must have ended. Its order depends on the recording alone, not
+// on which worker had which batch.
 func (run *runner) summary(workers []*worker, warnings []error) *Summary {
 	s := &Summary{Read: run.seen.samples, Lost: run.lost, Ends: make(map[string]uint64)}
 	s.addReader(run.reader)
@@ -91,7 +92,7 @@ func (s *Summary) Text(w io.Writer) {
 	if s.Compat > 0 {
 		fmt.Fprintf(w, "  %-32s %9d\n", "32-bit code", s.Compat)
 	}
-	const most = 20
+	const most = 20 // objects named; --stats has all
 	n := 0
 	for _, o := range s.Objects {
 		if o.Error == "" {

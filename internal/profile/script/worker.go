@@ -12,7 +12,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// worker unwinds, names and formats batches. Its caches are its own.
+// worker unwinds, names and formats batches. Its caches are its own, so that frames need no lock; what workers share,
+// such as symbol tables, has locks and is asked once a frame.
 type worker struct {
 	run    *runner
 	names  *symbolize.Cache
@@ -52,7 +53,7 @@ func newWorker(run *runner) *worker {
 	return w
 }
 
-// do makes the output of a batch: text, or with call chains records.
+// do makes the output of a batch: text, or with call chains records. It is called on the worker's goroutine.
 func (w *worker) do(b *batch) {
 	w.unwind(b)
 	if w.run.chains != nil {
@@ -81,7 +82,8 @@ func (w *worker) do(b *batch) {
 	}
 }
 
-// foreseePlaces passes the addresses of a batch to the Namer.
+// foreseePlaces passes the addresses of a worker's first batch to the Namer, which reads the debug information of the
+// files in them in parallel: stack by stack, one file would be read after the other.
 func (w *worker) foreseePlaces(b *batch) {
 	stacks := make([]symbolize.Stack, len(b.samples))
 	for i := range b.samples {
@@ -90,7 +92,7 @@ func (w *worker) foreseePlaces(b *batch) {
 	w.run.names.ForeseePlaces(stacks)
 }
 
-// leaf returns the frame of the sample's own ip.
+// leaf returns the frame of the sample's own ip, for samples without a call chain.
 func (w *worker) leaf(s *sample) *frame.Frame {
 	if s.mode == perfdata.ModeKernel {
 		return w.names.Kernel(s.ip, symbolize.FindCode(s.made, s.ip))
@@ -98,8 +100,9 @@ func (w *worker) leaf(s *sample) *frame.Frame {
 	return w.names.User(s.maps, s.pid, s.ip)
 }
 
-// collect makes the frames of a sample: the kernel's and whatever else the call
-// chain has, then those that are unwound.
+// collect makes the frames of a sample: the kernel's and whatever else the call chain has, then those that are
+// unwound. The chain's user part, which the kernel has found by frame pointers, counts only if there is nothing to
+// unwind.
 func (w *worker) collect(s *sample) {
 	w.stack = w.stack[:0] // no walk yet
 	w.end = stackfmt.NoUserStack
@@ -125,7 +128,7 @@ func (w *worker) collect(s *sample) {
 	}
 }
 
-// walked is the result of walking a sample's user stack.
+// walked is the result of walking a sample's user stack. Its slices are the batch's.
 type walked struct {
 	pcs     []uint64 // of batch.pcs
 	guesses []int    // of batch.guesses: which pcs
@@ -134,12 +137,12 @@ type walked struct {
 	from    uint64         // where the copy begins
 }
 
-// prefetched is how many bytes of the next stack are fetched while one is unwound;
-// more takes longer to fetch than it saves.
+// prefetched is how many bytes of the next stack are fetched while one is unwound; more takes longer to fetch than it
+// saves: most frames that a walk reads are near the stack pointer.
 const prefetched = 512
 
-// unwind walks the user stacks of a batch. It does nothing else, so that its
-// time can be taken without a clock call for each stack.
+// unwind walks the user stacks of a batch. It does nothing else, so that its time can be taken without a clock call
+// for each stack. Walk leaves the registers of the outermost frame in user.regs: count looks at them.
 func (w *worker) unwind(b *batch) {
 	begin, loading := time.Now(), w.walker.Loading
 	for i := range b.samples {
@@ -178,6 +181,8 @@ func (w *worker) count(s *sample) {
 	w.userFrames += uint64(len(s.walked.pcs))
 	w.end = s.walked.end
 	w.ends[w.end]++
+	// The stack pointer where the walk stopped lies further from the sample's than any copy reaches, or below it (the
+	// difference wraps): on another stack, as one that a signal or a coroutine has switched from.
 	if w.end == unwind.Unreadable && s.user.regs.Reg[abi.RSP]-s.walked.from >= maxStackCopy {
 		w.elsewhere++
 	}
