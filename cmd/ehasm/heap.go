@@ -32,7 +32,7 @@ Examples:
   ehasm heap --total -o allocated.svg -- python3 work.py
 `
 
-// defaultAllocPeriod is the bytes between two samples, on average: that of Go's heap profiles
+// defaultAllocPeriod is the bytes between two samples, on average, as in Go's heap profiles
 // (runtime.MemProfileRate), so profiles of both can be compared.
 const defaultAllocPeriod = 512 << 10
 

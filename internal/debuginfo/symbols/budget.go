@@ -5,7 +5,8 @@ import (
 	"unsafe"
 )
 
-// Budget is the memory that the symbols of several files may take together. It is safe for concurrent use.
+// Budget is the memory that the symbols of several files may take together. It is for files that other processes
+// write: nothing but their size bounds what they name. It is safe for concurrent use.
 type Budget struct {
 	mu   sync.Mutex // protects left
 	left int        // bytes
@@ -23,7 +24,7 @@ type account struct {
 // account opens an account for one file.
 func (b *Budget) account() *account { return &account{budget: b} }
 
-// add takes the memory of a symbol, and reports whether there was so much.
+// add takes the memory of a symbol, and reports whether that much was left. Without it, nothing is taken.
 func (a *account) add(s *Symbol) bool {
 	n := int(unsafe.Sizeof(*s)) + len(s.Name)
 	a.budget.mu.Lock()

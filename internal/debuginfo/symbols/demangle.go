@@ -8,13 +8,16 @@ import (
 	"github.com/ianlancetaylor/demangle"
 )
 
+// This file demangles names, within bounds of time and memory: names come from files of all kinds, and a frame is
+// named while a recording goes on. Package demangle knows C++ and Rust; other languages are here and in dialect.go and
+// dlang.go.
 // Limits of names, in bytes. A few bytes of C++ substitutions or Rust back references double a demangled name, and
 // package demangle takes time with the square of a name's nesting.
 const (
 	longestPower   = 16                // as package demangle wants the limit: a power of two
 	longestName    = 1 << longestPower // longer names are cut
 	longestMangled = 8 << 10           // longer names are not demangled
-	mostExpansion  = 1536              // bytes of a name with one pack expansion, half as many with two
+	mostExpansion  = 1536              // bytes of a name with one pack expansion, half as many with two: see affordable
 )
 
 // cutMark ends a name that is cut.
@@ -128,9 +131,10 @@ func DemangleParameters(name string) string {
 	return "" // of a function that returns a pointer to another
 }
 
-// demangleOCaml demangles ocamlopt's symbols: Emitaux.emit_symbol and
-// Compilenv.symbol_separator of OCaml 4.14 write caml, the module, __ where the source
-// has a dot, and $ with two hexadecimal digits for what assemblers do not take.
+// demangleOCaml demangles ocamlopt's symbols: Emitaux.emit_symbol and Compilenv.symbol_separator of OCaml 4.14 write
+// caml, the module, __ where the source has a dot, and $ with two hexadecimal digits for what assemblers do not take.
+// A module begins with a capital letter, which tells these names from caml_alloc and the other names of the run-time
+// system.
 func demangleOCaml(name string) (string, bool) {
 	rest, ok := strings.CutPrefix(name, "caml")
 	if !ok || rest == "" || rest[0] < 'A' || rest[0] > 'Z' {

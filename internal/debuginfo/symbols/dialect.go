@@ -16,10 +16,10 @@ const (
 )
 
 // dialectOf returns the dialect of a file with a table of strings: programs and libraries have names of its run-time
-// system.
+// system. A file of several languages, with one of these, has that one; 0: none.
 func dialectOf(table []byte) dialect {
 	switch {
-	case bytes.Contains(table, []byte("\x00__gnat_")):
+	case bytes.Contains(table, []byte("\x00__gnat_")): // with the zero before it: at the beginning of a name
 		return ada
 	case bytes.Contains(table, []byte("\x00stg_ap_")):
 		return haskell
@@ -65,6 +65,7 @@ func decodeAda(name string) string {
 		name = name[:i]
 	}
 	parts := strings.Split(name, "__")
+	// pkg__sub__2: the number tells overloaded functions apart
 	if n := len(parts) - 1; n > 1 && slices.ContainsFunc(parts[n:], number) {
 		parts = parts[:n]
 	}
@@ -94,6 +95,7 @@ func decodeHaskell(name string) string {
 	switch {
 	case last < 2 || parts[last] != "info":
 		return ""
+	// the code of a constructor: Module_Con_con_info
 	case last > 2 && parts[last-1] == "con":
 		last--
 	}

@@ -12,12 +12,15 @@ const (
 	deepestD = 200     // back references within what others refer to
 )
 
-// dName is a mangled name of D that is being read: https://dlang.org/spec/abi.html#name_mangling. Methods return source
-// text; bad remains set after what they do not understand.
+// dName is a mangled name of D that is being read: https://dlang.org/spec/abi.html#name_mangling. Methods read one
+// part each, from pos on, and return its source text; bad remains set after what they do not understand, and their
+// text is then meaningless. The grammar refers back to parts by their distance, so the name is kept whole.
 type dName struct {
-	s               string
-	pos, work, deep int
-	bad             bool
+	s    string
+	pos  int  // in s, of what comes next
+	work int  // bytes put together so far, of at most mostD
+	deep int  // back references that are being followed, at most deepestD
+	bad  bool // the name is none of D, or goes beyond a bound
 }
 
 // Words of mangled names, and the text for each.
@@ -69,7 +72,7 @@ func (d *dName) next() byte {
 	return d.s[d.pos]
 }
 
-// kind returns the next byte, or the one that a back reference leads to.
+// kind returns the next byte, or the one that a back reference leads to, and reads neither.
 func (d *dName) kind() byte {
 	start, c := d.pos, d.next()
 	if d.is("Q") {
@@ -98,6 +101,7 @@ func (d *dName) word(words dWords) string {
 	return ""
 }
 
+// digits reads a decimal number of at least one digit, as text: lengths of arrays are only shown.
 func (d *dName) digits() string {
 	rest := d.s[d.pos:]
 	n := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
@@ -106,7 +110,8 @@ func (d *dName) digits() string {
 	return rest[:n]
 }
 
-// text reads as many bytes as the number before them says.
+// text reads as many items of size bytes as the number before them says, and returns them: size is 1 for identifiers,
+// 2 for strings, whose bytes are hexadecimal. between comes after the number.
 func (d *dName) text(size int, between string) string {
 	n, err := strconv.Atoi(d.digits())
 	if err != nil || !d.is(between) || n > len(d.s) || n*size > len(d.s)-d.pos {
@@ -117,7 +122,8 @@ func (d *dName) text(size int, between string) string {
 	return d.s[d.pos-n*size : d.pos]
 }
 
-// back reads what a reference refers to, whose first byte was read.
+// back reads what a reference refers to, whose first byte, Q, was read. The distance back from Q is in base 26:
+// capital letters, and a small one for the last digit (NumberBackRef).
 func (d *dName) back(read func() string) string {
 	start, n := d.pos-1, 0
 	for c := d.next(); c >= 'A' && c <= 'Z' && n < longestMangled; c = d.next() {
@@ -136,7 +142,8 @@ func (d *dName) back(read func() string) string {
 	return s
 }
 
-// put joins parts, and counts them as work.
+// put joins parts, and counts them as work. Without parts it counts a step, so that a name whose parts are all empty
+// ends, too.
 func (d *dName) put(parts ...string) string {
 	s := strings.Join(parts, "")
 	d.work += len(s) + 1
@@ -197,11 +204,13 @@ func (d *dName) path() (name string, isFunction bool) {
 	return name, isFunction
 }
 
+// isCall reports whether a function's type comes next: F for D, U for C, W for Windows, R for C++ linkage.
 func (d *dName) isCall() bool {
 	c := d.next()
 	return c != 0 && strings.IndexByte(dCalls, c) >= 0
 }
 
+// isSymbol reports whether another part of a qualified name comes next.
 func (d *dName) isSymbol() bool {
 	c, rest := d.kind(), d.s[d.pos:]
 	return c >= '0' && c <= '9' || strings.HasPrefix(rest, "__T") || strings.HasPrefix(rest, "__U")
@@ -233,7 +242,8 @@ func (d *dName) symbol() string {
 	return name
 }
 
-// argument reads one of a template.
+// argument reads one of a template: a type, a value, a symbol, or a name mangled for another language (X). H marks a
+// specialised one.
 func (d *dName) argument() (s string) {
 	d.is("H")
 	switch {

@@ -33,7 +33,8 @@ func FromELF(r io.ReaderAt, dir string, debugPaths, debugDirs []string) (*Table,
 	return FromFiles(r, &Files{Dir: dir, DebugPaths: debugPaths, DebugDirs: debugDirs})
 }
 
-// FromFiles is FromELF with all options. If the table Keeps r, the caller must not close r.
+// FromFiles is FromELF with all options. If the table Keeps r, the caller must not close r. A file without symbols
+// gives an empty table and no error; of a section that is damaged, other sources are tried.
 func FromFiles(r io.ReaderAt, files *Files) (t *Table, err error) {
 	defer func() {
 		if p := recover(); p != nil { // debug/elf does that on rare malformed files
@@ -89,7 +90,8 @@ type found struct {
 	dialect
 }
 
-// fromGo returns the functions of a stripped Go program, as fromSection does.
+// fromGo returns the functions of a stripped Go program, as fromSection does: .gopclntab stays in it, as tracebacks
+// need it.
 func fromGo(f *elf.File, r io.ReaderAt, open *OpenFiles) (got found) {
 	t, err := gotable.Open(f)
 	if err != nil {
@@ -101,6 +103,7 @@ func fromGo(f *elf.File, r io.ReaderAt, open *OpenFiles) (got found) {
 			continue
 		}
 		s := Symbol{Start: fn.Lo, End: fn.Hi, Name: fn.Name}
+		// a longer one was cut; read from the file again, it would be another name
 		if len(fn.Name) < gotable.LongestName {
 			s.inFile = fn.NameAt + 1
 		}
@@ -109,8 +112,8 @@ func fromGo(f *elf.File, r io.ReaderAt, open *OpenFiles) (got found) {
 	return got
 }
 
-// fromDebugFile reads the symbols of a separate debug file. link says how to recognise it; nil: it
-// was found by its build-id.
+// fromDebugFile reads the symbols of a separate debug file. link says how to recognise it; nil: it was found by its
+// build-id. What cannot be read gives nothing: debug files are an extra, and the next place may have a good one.
 func fromDebugFile(path string, link *debugFile, open *OpenFiles) (got found) {
 	defer func() {
 		if recover() != nil {
@@ -137,7 +140,7 @@ func fromDebugFile(path string, link *debugFile, open *OpenFiles) (got found) {
 const symSize = 24
 
 // fromSection reads the functions, and the labels and objects in executable sections. r is the file; for open see
-// Files.
+// Files. Entries are decoded in place, as a large program has a million, of which most are left out.
 func fromSection(f *elf.File, typ elf.SectionType, r io.ReaderAt, open *OpenFiles) (got found) {
 	s := f.SectionByType(typ)
 	if s == nil || int(s.Link) >= len(f.Sections) || s.Type == elf.SHT_NOBITS {
@@ -191,7 +194,8 @@ func fromSection(f *elf.File, typ elf.SectionType, r io.ReaderAt, open *OpenFile
 	return got
 }
 
-// mostContents is the largest section that is read, in bytes: no table of symbols is larger.
+// mostContents is the largest section that is read, in bytes: no table of symbols is larger. A section header may
+// claim any size, and Data allocates it.
 const mostContents = 1 << 30
 
 // contents reads a section.

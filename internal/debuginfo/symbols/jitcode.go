@@ -9,6 +9,9 @@ import (
 	"slices"
 )
 
+// This file reads jitdump files for unwinding: where code is, its bytes and its .eh_frame, while the program goes on
+// writing. jitdump.go reads the same files for names. Layouts are those of struct jr_code_load and others in
+// tools/perf/util/jitdump.h; all numbers have the byte order of the machine that wrote the file.
 // jitRecord is a record of a jitdump file that is there to its end.
 type jitRecord struct {
 	id             uint32
@@ -16,7 +19,8 @@ type jitRecord struct {
 	body           []byte // what follows the prefix, as far as it was read
 }
 
-// jitStart checks the header of a jitdump file, and returns the offset of the first record.
+// jitStart checks the header of a jitdump file, and returns the offset of the first record. The header says its own
+// size, which later versions may extend.
 func jitStart(r io.ReaderAt) (int64, error) {
 	le := binary.LittleEndian
 	var head [jitHeaderSize]byte
@@ -28,7 +32,7 @@ func jitStart(r io.ReaderAt) (int64, error) {
 	}
 	switch le.Uint32(head[:]) {
 	case jitMagic:
-	case 0x4454694a:
+	case 0x4454694a: // jitMagic as a processor with the other order of bytes writes it
 		return 0, errOtherOrder
 	default:
 		return 0, errNoJITDump
@@ -70,8 +74,8 @@ func eachJITRecord(r io.ReaderAt, offset, size int64, f func(*jitRecord) error) 
 	return offset, nil
 }
 
-// JITFile is the jitdump file of a process, read for its code and unwind information while it
-// grows. It is for one goroutine at a time.
+// JITFile is the jitdump file of a process, read for its code and unwind information while it grows. Records are read
+// once; what is kept of them are offsets. It is for one goroutine at a time.
 type JITFile struct {
 	file    *os.File
 	open    *OpenFiles
@@ -125,15 +129,16 @@ func (j *JITFile) Close() error {
 
 // Bounds on what is read of a jitdump file.
 const (
-	mostJITRecords = 1 << 16 // at a time
+	mostJITRecords = 1 << 16 // at a time: the reader of samples waits meanwhile
 	mostJITRows    = 1 << 16 // bytes of unwind information of a piece of code
 )
 
 // errPause ends a walk over records for now.
 var errPause = errors.New("many records")
 
-// Update adds the code of records that were written since the last call to a list, in which later
-// code replaces earlier code at its place, and returns it, ascending. It keeps at most the given number of pieces.
+// Update adds the code of records that were written since the last call to a list, in which later code replaces
+// earlier code at its place, and returns it, ascending. It keeps at most the given number of pieces. There may be more
+// records to read after it, for the next call. With an error, the file is damaged, and the list has what comes before.
 func (j *JITFile) Update(list []JITCode, most int) ([]JITCode, error) {
 	st, err := j.file.Stat()
 	if err != nil || st.Size() <= j.next {
@@ -156,7 +161,8 @@ func (j *JITFile) Update(list []JITCode, most int) ([]JITCode, error) {
 	return list, err
 }
 
-// take adds the code of a record, if it has some.
+// take adds the code of a record, if it has some. Sizes that the record itself has no room for are another's mistake,
+// or an attack: such code is left out.
 func (j *JITFile) take(list []JITCode, rec *jitRecord) []JITCode {
 	le, body := binary.LittleEndian, rec.body
 	switch {

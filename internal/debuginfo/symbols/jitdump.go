@@ -61,7 +61,8 @@ var (
 	errJITRecord  = errors.New("jitdump record is damaged")
 )
 
-// readJITDump returns the symbols in the order in which their code was loaded.
+// readJITDump returns the symbols in the order in which their code was loaded. Too many of them are an error, not a
+// part of them: names would be missing at random.
 func readJITDump(r io.ReaderAt, size int64, taken *account) (list []Symbol, err error) {
 	le := binary.LittleEndian
 	offset, err := jitStart(r)
@@ -131,7 +132,9 @@ func lastAt(list []Symbol) []Symbol {
 	return lastOf(list, func(s *Symbol) (start, end uint64) { return s.Start, s.End })
 }
 
-// lastOf leaves out ranges whose place later ones have taken. The result ascends.
+// lastOf leaves out ranges whose place later ones have taken, wholly or in part: compilers free code and use its
+// memory again. The result ascends, and its ranges do not overlap. It takes n log n steps: a hostile file has
+// millions.
 func lastOf[T any](list []T, of func(*T) (start, end uint64)) []T {
 	starts := make([]uint64, len(list))
 	ends := make([]uint64, len(list))

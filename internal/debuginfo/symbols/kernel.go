@@ -18,6 +18,8 @@ import (
 	"github.com/ehasm/ehasm/internal/files/pages"
 )
 
+// This file reads /proc/kallsyms, and copies of it: lines of an address, a type, a name and perhaps a module. One line
+// in 16 is indexed; what lies between is scanned when it is asked for.
 // ErrHidden is returned if the kernel shows zeros for its addresses.
 var ErrHidden = errors.New("the kernel hides its addresses (kernel.kptr_restrict)")
 
@@ -70,7 +72,8 @@ func readKernel(f *os.File, head string) (*Kernel, error) {
 	return k, nil
 }
 
-// index finds the lines of the text.
+// index finds the lines of the text. The text may be a mapped file: if that shrinks, reads fault (SIGBUS), which
+// SetPanicOnFault makes a panic.
 func (k *Kernel) index() (err error) {
 	defer func() {
 		if p := recover(); p != nil { // the file has become shorter
@@ -93,11 +96,12 @@ func (k *Kernel) Close() {
 	}
 }
 
-// zeros is 8 digits.
+// zeros is 8 digits 0 as bytes: half of an address that the kernel hides.
 const zeros = 0x3030303030303030
 
-// sample keeps one of many lines. It reports whether the lines are as they usually are:
-// sorted, with addresses of 16 digits.
+// sample keeps one of many lines. It reports whether the lines are as they usually are: sorted, with addresses of 16
+// digits. If they are not, the index is of no use, and sort makes another. Addresses are compared as text, 8 digits at
+// a time, which is most of what reading the file costs.
 func (k *Kernel) sample() (bool, error) {
 	k.step = 16
 	const usual = 40 // bytes of a line, at least
@@ -111,7 +115,7 @@ func (k *Kernel) sample() (bool, error) {
 		if kind < 0 {
 			continue
 		}
-		if kind != start+17 {
+		if kind != start+17 { // 16 digits and a space
 			return false, nil
 		}
 		// Digits are in the order of their characters.
@@ -137,7 +141,7 @@ func (k *Kernel) sample() (bool, error) {
 	return true, err
 }
 
-// sort keeps all lines.
+// sort keeps all lines, by address: the file has modules in the order of their loading, and BPF programs after them.
 func (k *Kernel) sort() error {
 	k.step, k.lines = 1, nil
 	some := false
@@ -214,7 +218,8 @@ func parseHex(s string) (uint64, error) {
 	return v, nil
 }
 
-// Find returns the symbol that holds addr, or nil.
+// Find returns the symbol that holds addr, or nil. It is safe for concurrent use, and returns nil for all addresses
+// once the file has become shorter. k may be nil.
 func (k *Kernel) Find(addr uint64) (s *Symbol) {
 	if k == nil {
 		return nil
@@ -262,7 +267,8 @@ func (k *Kernel) Find(addr uint64) (s *Symbol) {
 	return s
 }
 
-// mapText maps a file of symbols, or reads it.
+// mapText maps a file of symbols, or reads it: /proc/kallsyms cannot be mapped. The second result is to be unmapped;
+// nil: the text is in the heap.
 func mapText(f *os.File) (string, []byte, error) {
 	if st, err := f.Stat(); err == nil && st.Mode().IsRegular() && st.Size() > 0 && st.Size() <= maxText {
 		b, err := pages.Map(f, 0, int(st.Size()))
@@ -273,8 +279,8 @@ func mapText(f *os.File) (string, []byte, error) {
 	return readText(f)
 }
 
-// KallsymsAddress returns the address of a symbol in a file like /proc/kallsyms.
-// It reads up to its first appearance.
+// KallsymsAddress returns the address of a symbol in a file like /proc/kallsyms; it is 0 if the kernel hides it. It
+// reads up to its first appearance: the usual reference, _text, is among the first lines.
 func KallsymsAddress(path, name string) (uint64, error) {
 	f, err := os.Open(path)
 	if err != nil {

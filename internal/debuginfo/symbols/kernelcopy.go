@@ -44,11 +44,13 @@ type allSymbols struct {
 	k    *Kernel // nil: not read, or not to be had
 }
 
+// get reads the symbols at its first call; others wait meanwhile. nil: they cannot be read.
 func (a *allSymbols) get() *Kernel {
 	a.once.Do(func() { a.k, _ = Kallsyms(a.path) })
 	return a.k
 }
 
+// close frees them. Nothing is read after it. a may be nil.
 func (a *allSymbols) close() {
 	if a != nil {
 		a.once.Do(func() {})
@@ -59,6 +61,8 @@ func (a *allSymbols) close() {
 // errStale says that a copy is not of this boot.
 var errStale = errors.New("copy of another boot")
 
+// read returns the symbols of the copy, or why it is of no use: it is not there, of another boot, or another user's.
+// Addresses change with each boot (KASLR).
 func (c KernelCopy) read() (*Kernel, error) {
 	if c.Path == "" || c.Boot == "" {
 		return nil, errStale
@@ -71,6 +75,7 @@ func (c KernelCopy) read() (*Kernel, error) {
 	return readKernel(f, c.head())
 }
 
+// head returns the first line of a copy of this boot.
 func (c KernelCopy) head() string { return kernelCopyHead + c.Boot + "\n" }
 
 // write writes a copy of the symbols up to the first of a module.

@@ -9,7 +9,9 @@ import (
 )
 
 // Lookup returns the functions of an ELF file with this name, as the file has it or demangled without parameters, at
-// distinct link-time addresses. It reads .symtab and .dynsym; of versions of a symbol, the default one counts.
+// distinct link-time addresses, ascending. It reads .symtab and .dynsym; of versions of a symbol, the default one
+// counts, to which a program linked today is bound. None is no error. It is for probes, which name a function once: it
+// searches all symbols.
 func Lookup(f *elf.File, name string) (list []elf.Symbol, err error) {
 	defer func() {
 		if p := recover(); p != nil { // debug/elf does that on rare malformed files

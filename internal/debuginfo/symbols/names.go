@@ -26,7 +26,8 @@ type fileNames struct {
 	known map[uint32]string // those read, by offset in the string table
 }
 
-// namesIn returns what reads names from a string table of the file r later; nil: they must be kept.
+// namesIn returns what reads names from a string table of the file r later; nil: they must be kept. A compressed table
+// cannot be read in parts.
 func namesIn(table *elf.Section, r io.ReaderAt, open *OpenFiles) *fileNames {
 	const worthIt = 64 << 10 // bytes; a file costs more than the names of a small library
 	file, ok := r.(*os.File)
@@ -88,11 +89,13 @@ func (n *fileNames) get(off uint32) string {
 	return name
 }
 
-// read is get for a name that is not known yet.
+// read is get for a name that is not known yet. It looks at the file after reading: a write in between has changed its
+// times.
 func (n *fileNames) read(off int64) string {
 	const usual = 256 // bytes, more than most names have
 	b := make([]byte, min(usual, n.size-off))
 	m, err := n.file.ReadAt(b, n.offset+off)
+	// a longer name, of which Cut leaves no more than longestName
 	if bytes.IndexByte(b[:m], 0) < 0 && m == usual {
 		b = make([]byte, min(longestName, n.size-off))
 		m, err = n.file.ReadAt(b, n.offset+off)

@@ -36,7 +36,8 @@ func isOf(info fs.FileInfo, w *Written) bool {
 	return ok && believed(uid, uint32(os.Geteuid()), func() uint32 { return cmp.Or(w.User, UserOf(w.PID)) })
 }
 
-// believed reports whether self believes the files of owner. process returns whose the process is.
+// believed reports whether self believes the files of owner. process returns whose the process is: asked only for
+// root, who looks at processes of others.
 func believed(owner, self uint32, process func() uint32) bool {
 	return owner == 0 || owner == self || self == 0 && process() == owner
 }

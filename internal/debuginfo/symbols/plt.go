@@ -36,6 +36,7 @@ func plt(f *elf.File) []Symbol {
 		if name != "" {
 			slots[r.Addr] = name
 		}
+		// the number that .plt pushes counts these relocations, from 0: x86-64 psABI 5.2
 		if r.Type == elf.R_X86_64_JMP_SLOT { // those of other types follow
 			byNumber = append(byNumber, name)
 		}

@@ -49,7 +49,7 @@ type entry struct {
 // inText is a bit of entry.name. Every string table that is read is smaller.
 const inText = 1 << 31
 
-// compact returns a table of symbols, some of whose names may be in a file.
+// compact returns a table of symbols, some of whose names may be in a file. list must be sorted.
 func compact(list []Symbol, names *fileNames) *Table {
 	t := &Table{list: make([]entry, len(list)), names: names}
 	var kept []*Symbol // with names in memory
@@ -143,6 +143,8 @@ func (t *Table) Find(addr uint64) *Symbol {
 		return nil
 	}
 	i := sort.Search(len(t.list), func(i int) bool { return t.list[i].start > addr })
+	// The symbol that starts last before addr may end before it, inside a larger one, as labels with a size in
+	// assembler code do. More than a few such in a row are rare, and the search must end.
 	const nesting = 8
 	for k := i - 1; k >= 0 && k >= i-nesting; k-- {
 		if e := &t.list[k]; addr-e.start < uint64(e.length) {
@@ -156,7 +158,8 @@ func (t *Table) Find(addr uint64) *Symbol {
 	return nil
 }
 
-// Only returns a table of those symbols that Find returns for the addresses. It keeps nothing of t alive.
+// Only returns a table of those symbols that Find returns for the addresses. It keeps nothing of t alive: neither its
+// file nor its list.
 func (t *Table) Only(addrs []uint64) *Table {
 	var few []Symbol
 	for _, addr := range addrs {

@@ -37,7 +37,8 @@ func PerfMap(w Written, budget *Budget) (*Table, error) {
 }
 
 // parsePerfMap returns the symbols of a text, at most the given number. Of lines of more than longestLine bytes the
-// rest is left out.
+// rest is left out, and lines of another form are skipped: some programs write notes there. The last line may be
+// incomplete, as the program may be writing it.
 func parsePerfMap(r io.Reader, most int, budget *Budget) (list []Symbol, err error) {
 	const longestLine = 2 * longestName
 	in := bufio.NewReaderSize(r, longestLine)
@@ -66,7 +67,7 @@ func parsePerfMap(r io.Reader, most int, budget *Budget) (list []Symbol, err err
 	return list, nil
 }
 
-// parseLine parses a line of a map: start, size and name.
+// parseLine parses a line of a map: start, size and name, numbers in hexadecimal, with or without 0x.
 func parseLine(line []byte) (s Symbol, ok bool) {
 	start, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
 	size, name, ok := bytes.Cut(rest, []byte(" "))
@@ -101,7 +102,8 @@ type Written struct {
 	After      time.Time // when the process began: one from before is another's; zero: not known
 }
 
-// open opens the file, and returns its size, if it is no symbolic link and comes from the process as isOf has it.
+// open opens the file, and returns its size, if it is no symbolic link and comes from the process as isOf has it. The
+// checks are of the open file, which a rename cannot exchange.
 func (w *Written) open() (f *os.File, size int64, err error) {
 	var seen os.FileInfo
 	if w.File != nil {

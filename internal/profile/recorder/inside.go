@@ -105,7 +105,7 @@ func usableCache() error {
 	return fmt.Errorf("stacks need eh_elfs, and there is no place for them: %w: name a folder of your own with XDG_CACHE_HOME", err)
 }
 
-// fillFor builds the eh_elfs that the cache lacks. A signal ends it, and the status is then that of the signal.
+// fillFor builds the eh_elfs that the cache lacks. A signal ends it, and the status then names the signal.
 func (r *run) fillFor(ctx context.Context, h *hostProgram) (status int, err error) {
 	if err := usableCache(); err != nil {
 		return failed, err

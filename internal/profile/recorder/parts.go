@@ -47,7 +47,7 @@ type parts struct {
 const flightParts = 20
 
 // flightSize is the size of a part, see record.Session.Size, from which on it is packed at once: about 5 MB. So the
-// memory of --flight is that of packed profiles and one part.
+// memory of --flight is for packed profiles and one part.
 const flightSize = 50000
 
 // Bounds on the memory of --every, in the unit of record.Session.Size, which takes about 100 bytes. A part that is
@@ -223,7 +223,7 @@ func (opt *Options) partPath(start time.Time) string {
 	return strings.TrimSuffix(out.Path, suffix) + "-" + begun + suffix
 }
 
-// suffix returns the suffix of the output's format: that of the path, if it has one of the format's, else the usual
+// suffix returns the suffix of the output's format: the path's, if it is one of the format's, else the usual
 // one. "": the format has none.
 func (opt *Output) suffix() string {
 	for _, suffix := range opt.Format.Suffixes {

@@ -99,7 +99,7 @@ func (r *run) newSender() (*sender, error) {
 // be.
 func (r *run) serviceName() string { return output.Text(r.service()) }
 
-// service returns the name as it is: that of --push-name, else of the command, else of ehasm, for the whole system.
+// service returns the name as it is: --push-name's, else the command's, else ehasm's, for the whole system.
 func (r *run) service() string {
 	switch {
 	case r.opt.Push.Name != "":

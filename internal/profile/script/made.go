@@ -9,7 +9,7 @@ import (
 // madeCode knows the code that processes have made at run time, and written to jitdump files: the file's mapping in a
 // recording, which perf inject --jit goes by, too, says that there is one. Only the reading goroutine uses it.
 type madeCode struct {
-	of     map[int32]*jit.Code // by PID; of processes that have mapped such a file
+	of     map[int32]*jit.Code // by PID; of processes that have mapped a jitdump file
 	limits *jit.Limits         // what all of them may take together
 }
 

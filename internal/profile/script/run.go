@@ -279,7 +279,7 @@ func (run *runner) follow(rec perfdata.Record) {
 	case *perfdata.Task:
 		run.task(r)
 	case *perfdata.Namespaces:
-		// threads of a process share its namespaces nearly always; a thread that has left them has its own record
+		// a thread that has left its process's namespaces (setns(2)) has its own record, and does not speak for it
 		if r.PID == r.TID {
 			run.opt.Names.Places.SeeIf(r.PID, r.PIDs, r.Mounts)
 		}

@@ -16,7 +16,8 @@ import (
 	"github.com/ehasm/ehasm/stack"
 )
 
-// ofProcesses writes the stacks of the processes that the arguments name, and reports whether there are any.
+// ofProcesses writes the stacks of the processes that the arguments name, and reports whether there are any. What goes
+// wrong with one does not keep the others from being shown.
 func (r *run) ofProcesses(ctx context.Context) (any bool) {
 	pids, err := r.chosen()
 	if err != nil {
@@ -62,7 +63,8 @@ func (r *run) ofProcesses(ctx context.Context) (any bool) {
 	return any
 }
 
-// whoMay says who may read other processes.
+// whoMay says who may read other processes: ptrace(2), "Ptrace access mode checking". Root without the capability is
+// usual in containers.
 func whoMay() string {
 	if os.Geteuid() != 0 {
 		return "; root may read all"
@@ -73,7 +75,8 @@ func whoMay() string {
 // processName is how messages name a process.
 func processName(pid int32) string { return fmt.Sprintf("process %d", pid) }
 
-// chosen returns the processes that the arguments name. Kernel threads and this process have no stacks to show.
+// chosen returns the processes that the arguments name. Kernel threads and this process have no stacks to show. An
+// error says that nothing can be chosen; processes that have ended meanwhile are found out later.
 func (r *run) chosen() (pids []int32, err error) {
 	for _, pid := range r.Processes.PIDs {
 		pids = append(pids, int32(pid))
@@ -106,7 +109,7 @@ func (r *run) chosen() (pids []int32, err error) {
 }
 
 // ofProcess writes the stacks of a process: those of one moment, or with --watch of many. more says that others come
-// before it.
+// before it. The error is of the first look: with --watch, a process that ends later is shown as far as it was seen.
 func (r *run) ofProcess(ctx context.Context, s *source, live *stack.Live, pid int32, more bool) error {
 	t, err := live.Take(ctx, pid, r.Consistent)
 	if err != nil {
@@ -125,8 +128,8 @@ func (r *run) ofProcess(ctx context.Context, s *source, live *stack.Live, pid in
 	return nil
 }
 
-// watchOn takes the stacks again and again, until there were enough, the process ends or an interruption, and
-// returns the last ones.
+// watchOn takes the stacks again and again, until there were enough, the process ends or an interruption, and returns
+// the last ones. A look that takes longer than the time between two leaves out ticks; it does not make up for them.
 func (r *run) watchOn(ctx context.Context, live *stack.Live, s *source, groups *Groups, t *stack.Target) *stack.Target {
 	tick := time.NewTicker(r.Watch)
 	defer tick.Stop()

@@ -54,7 +54,8 @@ type Console interface {
 // ManyThreads is the number of threads above which equal stacks are merged by default.
 const ManyThreads = 20
 
-// Run writes stacks to out, and reports whether there were any. It tells c of failures, but for those of out.Write.
+// Run writes stacks to out, and reports whether there were any. It tells c of failures, but for those of out.Write,
+// which out remembers. When ctx ends, it shows what it has.
 func Run(ctx context.Context, opt *Options, out *output.Output, c Console) (any bool) {
 	r := &run{Options: opt, c: c, out: out, event: Event()} // the event is for formats of samples
 	if opt.Format != nil {
@@ -88,16 +89,18 @@ type run struct {
 	seen   []*unwind.Object // objects of all sources so far
 }
 
-// source is where the objects and names of a process or core come from.
+// source is where the objects and names of a process or core come from. One serves all processes of a call, which
+// share most libraries.
 type source struct {
 	objects *unwind.Objects
 	names   *symbolize.Namer   // of objects
-	cache   *symbolize.Cache   // of frames; one process or core
+	cache   *symbolize.Cache   // of frames
 	worker  stackfmt.Worker    // nil: text
 	stop    context.CancelFunc // ends compiling in the background
 }
 
-// open makes a source, which is live if it is of processes.
+// open makes a source, which is live if it is of processes: names of code made at run time are then read from where
+// the process has its /tmp. vdso returns the vDSO that the stacks were made with: a core brings its own.
 func (r *run) open(ctx context.Context, live bool, vdso func() ([]byte, error)) *source {
 	compiling, stop := context.WithCancel(ctx)
 	s := &source{stop: stop}
@@ -120,7 +123,8 @@ func (r *run) open(ctx context.Context, live bool, vdso func() ([]byte, error)) 
 	return s
 }
 
-// close ends the use of a source, and reports what was not as it should be.
+// close ends the use of a source, and reports what was not as it should be. A file that is gone needs no word: the
+// frames in it say so. Its objects stay valid: formats name them at the end.
 func (r *run) close(s *source, name string) {
 	s.stop()
 	for _, err := range s.names.Close() {
@@ -163,7 +167,7 @@ func (r *run) write(name string, groups *Groups, t *stack.Target) {
 	}
 }
 
-// merged reports whether equal stacks of a target are written once.
+// merged reports whether equal stacks of a target are written once: by the flag, else where a list would be long.
 func (r *run) merged(t *stack.Target) bool {
 	if r.Merge != nil {
 		return *r.Merge

@@ -1,5 +1,8 @@
 // Package stacks takes stacks of processes and cores with package stack and shows them: as text, with equal ones
 // together, and as samples for the formats of package stackfmt.
+//
+// This file is the text: groups of threads with equal stacks, each with a heading and its frames, innermost first, as
+// a debugger's backtrace.
 package stacks
 
 import (
@@ -21,14 +24,15 @@ import (
 
 // Group holds threads with equal stacks.
 type Group struct {
-	Count   int            // how often the stack was seen, in all rounds
-	Threads []stack.Thread // each in each of its states once
-	Frames  []*frame.Frame // of Threads[0], innermost first, with names
-	ids     []int32        // of Threads, each once
-	states  map[int32][]string
+	Count   int                // how often the stack was seen, in all rounds
+	Threads []stack.Thread     // each in each of its states once
+	Frames  []*frame.Frame     // of Threads[0], innermost first, with names
+	ids     []int32            // of Threads, each once
+	states  map[int32][]string // by thread: the states that it was seen in
 }
 
-// Groups puts threads with equal stacks together.
+// Groups puts threads with equal stacks together. Equal means equal addresses, not names: two calls of a function from
+// one caller are different stacks. It is for one goroutine.
 type Groups struct {
 	List   []Group          // in the order in which stacks were first seen
 	cache  *symbolize.Cache // names the frames of new groups
@@ -47,6 +51,7 @@ func (gs *Groups) Add(t *stack.Target) {
 	gs.rounds++
 	for _, th := range t.Threads {
 		// The pcs are the key; sameStack compares the rest.
+		// addresses as text: a map of Go takes no slice as its key
 		var key []byte
 		for _, pc := range th.PCs {
 			key = binary.LittleEndian.AppendUint64(key, pc)
@@ -94,7 +99,7 @@ func (g *Group) add(th stack.Thread) {
 }
 
 // sorted returns the groups, with merge the largest first; of a core, the group with the thread that crashed stays
-// first.
+// first, as that is what the core is about.
 func (gs *Groups) sorted(core bool) []Group {
 	list := slices.Clone(gs.List)
 	if gs.merge && len(list) > 0 {
@@ -158,7 +163,7 @@ func (g *Group) head(b []byte, stopped, often bool) []byte {
 		return append(b, ":\n"...)
 	}
 	b = fmt.Appendf(b, "%d threads", len(g.ids))
-	// States without what follows in brackets.
+	// States without what follows in brackets: arguments of system calls would make all of them different.
 	b = append(b, g.counts(", ", func(t *stack.Thread) string {
 		state, _,
 			_ := strings.Cut(t.State, "(")
@@ -166,7 +171,7 @@ func (g *Group) head(b []byte, stopped, often bool) []byte {
 	})...)
 	b = append(b, g.counts("; ", func(t *stack.Thread) string { return output.Text(t.Comm) })...)
 	b = append(b, "; ids"...)
-	const shown = 10
+	const shown = 10 // ids, in about a line of a terminal
 	for _, id := range g.ids[:min(shown, len(g.ids))] {
 		b = fmt.Appendf(b, " %d", id)
 	}
@@ -192,7 +197,7 @@ func (g *Group) counts(begin string, of func(*stack.Thread) string) string {
 	// The most frequent first.
 	slices.SortStableFunc(values, func(a, b string) int { return counts[b] - counts[a] })
 	text := ""
-	const shown = 4
+	const shown = 4 // values
 	for i, v := range values {
 		if i == shown {
 			return text + fmt.Sprintf(", %d others", len(values)-shown)
@@ -206,7 +211,8 @@ func (g *Group) counts(begin string, of func(*stack.Thread) string) string {
 	return text
 }
 
-// stack writes the frames.
+// stack writes the frames. Of a stack that was too long, the middle is missing: half of the PCs are from the inner
+// end, half from the outer one, and their numbers count what was left out.
 func (g *Group) stack(b []byte) []byte {
 	th := &g.Threads[0]
 	for _, place := range th.Kernel {
@@ -259,7 +265,8 @@ func (g *Group) frame(b []byte, i int) []byte {
 }
 
 // repeated returns how many frames a stack begins with that come again right after, and how often they are there;
-// without a repetition worth a line, one frame once.
+// without a repetition worth a line, one frame once. The shortest period that saves enough wins. Mutual recursion of
+// more than 16 functions is written in full.
 func repeated(pcs []uint64) (period, times int) {
 	const longest, least = 16, 8 // frames that repeat, and lines saved
 	for period := 1; period <= min(longest, len(pcs)/2); period++ {
@@ -282,7 +289,8 @@ func repeats(period int) string {
 	return fmt.Sprintf("these %d frames again,", period)
 }
 
-// appendFrame writes a frame without the end of its line.
+// appendFrame writes a frame without the end of its line. pc is the run-time address, for return addresses the one of the
+// instruction after the call, as debuggers show it.
 func appendFrame(b []byte, i int, pc uint64, f *frame.Frame) []byte {
 	b = fmt.Appendf(b, "#%-3d %#016x ", i, pc)
 	// No symbol: only the object is known.
@@ -305,12 +313,13 @@ func appendPlace(b []byte, s frame.Source) []byte {
 	return fmt.Appendf(b, " at %s:%d", output.Text(s.File), s.Line)
 }
 
-// Event is what the samples of Samples count.
+// Event is what the samples of Samples count: threads, one each per look.
 func Event() *stackfmt.Event {
 	return &stackfmt.Event{Name: "threads", TID: true, Callchain: true, Kind: "threads", Unit: "count"}
 }
 
-// Samples calls f with the threads of a target as samples of an event, for a format of package stackfmt.
+// Samples calls f with the threads of a target as samples of an event, for a format of package stackfmt. f must not
+// keep the sample.
 func Samples(t *stack.Target, cache *symbolize.Cache, event *stackfmt.Event, f func(*stackfmt.Sample)) {
 	for i := range t.Threads {
 		th := &t.Threads[i]
