@@ -8,6 +8,9 @@ import (
 	"io"
 )
 
+// This file finds build-ids without debug/elf: the unwinder and the profiler ask for the build-id of every mapped file,
+// and need only its headers.
+
 // ELF64 numbers (gABI chapters 4 and 5), little-endian.
 const (
 	ehdrSize = 64
@@ -63,6 +66,7 @@ type headers struct {
 
 // buildID looks through the notes that a table of headers names, and returns nil without one.
 func (t headers) buildID(r io.ReaderAt) []byte {
+	// An entry size of 0, of a file without such headers, ends here too.
 	if t.each != t.size || t.start > 1<<62 {
 		return nil
 	}

@@ -10,6 +10,9 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
+// This file compares objects by content (docs/abi.md). A process can do the same with its own memory:
+// runtime/src/content.c.
+
 // ErrNoContent is wrapped by the errors of ReadPart: the object does not have the
 // bytes in question, or they may differ in memory.
 var ErrNoContent = errors.New("no such bytes in the object's read-only segments")
@@ -25,15 +28,15 @@ type Part struct {
 }
 
 // Content identifies an object by those parts of its image that the rows and sites of its eh_elf are read from, at most
-// MaxParts. An empty one is no object's.
+// MaxParts. An empty one is no object's. The order is the note's, and counts.
 type Content []Part
 
 // MaxParts is how many parts a Content has at most.
 const MaxParts = 8
 
-// ReadPart returns the part of size bytes at low of the object that r reads. One readable
-// PT_LOAD that is not writable must map the whole range from the file, so that file and
-// memory agree. ReadPart reads only the headers and the range.
+// ReadPart returns the part of size bytes at low of the object that r reads. One readable PT_LOAD that is not writable
+// must map the whole range from the file, so that file and memory agree. ReadPart reads only the headers and the range.
+// The error wraps ErrNoContent if no segment has the range, or is of reading.
 func ReadPart(r io.ReaderAt, low, size uint64) (Part, error) {
 	headers, err := programHeaders(r)
 	if err != nil {
@@ -60,7 +63,8 @@ func readPart(r io.ReaderAt, headers []programHeader, low, size uint64) (Part, e
 
 // Check returns an error that wraps ErrMismatch unless the eh_elf with this note was made from the object that r reads:
 // they have the same build-id, or none, and the same bytes in each part of the content. A build-id alone proves
-// nothing: who makes a file chooses it, and tools that rewrite files keep it.
+// nothing: who makes a file chooses it, and tools that rewrite files keep it. Its time is of reading the parts, up to
+// .eh_frame whole and, for rows made from code, the code.
 func (n *Note) Check(r io.ReaderAt) error {
 	if r == nil {
 		return fmt.Errorf("%w: no object to compare with", ErrMismatch)
@@ -102,7 +106,8 @@ func idString(id []byte) string {
 
 // TableKey returns the number by which a cache finds the eh_elf of an object without a build-id: the XXH64 of the
 // segment PT_GNU_EH_FRAME, the search table of .eh_frame. Objects with the same key may differ: Note.Check tells them
-// apart.
+// apart. PT_GNU_EH_FRAME survives strip, and is small: 12 bytes and 8 for each FDE. The error wraps ErrNoContent
+// without one.
 func TableKey(r io.ReaderAt) (uint64, error) {
 	const ptGNUEHFrame = 0x6474e550
 	headers, err := programHeaders(r)
@@ -150,7 +155,8 @@ func programHeaders(r io.ReaderAt) ([]programHeader, error) {
 	return headers, nil
 }
 
-// offset returns the file offset of a range of the image.
+// offset returns the file offset of a range of the image. The first segment that holds the range whole counts. Files
+// with more are not what linkers make.
 func offset(headers []programHeader, low, size uint64) (uint64, error) {
 	const ptLoad, pfW, pfR = 1, 2, 4
 	for _, p := range headers {

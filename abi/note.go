@@ -7,6 +7,9 @@ import (
 	"fmt"
 )
 
+// This file has the encoding of the identity note. docs/abi.md is its description for other readers; runtime/src/load.c
+// reads the notes in C.
+
 // The identity notes, in the section .note.ehasm and a PT_NOTE segment.
 const (
 	NoteSection  = ".note.ehasm"
@@ -70,8 +73,8 @@ func (n Note) Bytes() []byte {
 	return append(b, make([]byte, partSize)...) // a part without bytes ends them
 }
 
-// ParseNote decodes the desc of an identity note. It refuses a version it does
-// not know.
+// ParseNote decodes the desc of an identity note. It refuses a version it does not know. Bytes behind the part without
+// size are passed over. The error wraps ErrBadNote; for another version n.Version is set.
 func ParseNote(b []byte) (Note, error) {
 	le := binary.LittleEndian
 	if len(b) < 4 {

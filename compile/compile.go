@@ -14,6 +14,8 @@ import (
 	"github.com/ehasm/ehasm/prove"
 )
 
+// This file runs the stages from tables to a proven file.
+
 // Target says what becomes of an object. The zero value is a proven file beside it.
 type Target struct {
 	// Name is the file's name without abi.Suffix; "" means the object's base name.
@@ -30,7 +32,8 @@ type Target struct {
 	Transient bool
 }
 
-// Result is an eh_elf in memory. Image.WriteFile writes it, and ehelf.FromBytes loads it.
+// Result is an eh_elf in memory. Image.WriteFile writes it, and ehelf.FromBytes loads it. The file is complete: its
+// bytes do not depend on where it is written.
 type Result struct {
 	Image   *elfout.Image
 	Stats   Stats
@@ -72,7 +75,8 @@ func NewTable(ctx context.Context, object *dwarfcfa.File, opt Options, target Ta
 	return &Table{Table: table, Report: found, object: object, opt: opt}, nil
 }
 
-// Compile makes the file that id names, and proves it unless its target says not to.
+// Compile makes the file that id names, and proves it unless its target says not to. On an error there is no Result,
+// though the file may have been made: what is not proven does not leave this function.
 func (t *Table) Compile(ctx context.Context, id *Identity) (*Result, error) {
 	source, err := t.source(ctx, id)
 	if err != nil {
@@ -94,13 +98,15 @@ func (t *Table) Compile(ctx context.Context, id *Identity) (*Result, error) {
 	res.Stats.Layout = layoutName(code.Packed)
 	if res.Stats.Verified {
 		if _, err := prove.Image(image.Bytes(), t.Table); err != nil {
+			// A defect of ehasm, not of the object. It must not become a file.
 			return nil, fmt.Errorf("verification: %w", err)
 		}
 	}
 	return res, nil
 }
 
-// source returns what the file says of its object, and the encoded sites. The notes about the build are missing.
+// source returns what the file says of its object, and the encoded sites. The notes about the build are missing. The
+// error is ErrNoContent if no part of the object's image identifies it.
 func (t *Table) source(ctx context.Context, id *Identity) (elfout.Source, error) {
 	source := elfout.Source{
 		Name: filepath.Base(id.name()), BuildID: t.object.BuildID(), FileSize: t.object.FileSize(), Relro: t.opt.Relro,
@@ -144,7 +150,8 @@ var ErrNoContent = errors.New(
 // of them, have none.
 func (t *Table) hasSites() bool { return !t.opt.NoExceptions && t.Report.Source != dwarfcfa.SFrameName }
 
-// sites returns the table for exceptions, nil where no function needs one.
+// sites returns the table for exceptions, nil where no function needs one. The error is of the sections: an LSDA that
+// can't be read is none.
 func (t *Table) sites() (*sites.Table, error) {
 	if !t.hasSites() || len(t.Ranges) == 0 {
 		return nil, nil

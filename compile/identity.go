@@ -12,6 +12,9 @@ import (
 	"github.com/ehasm/ehasm/elfout"
 )
 
+// This file says what tells that an existing file may stay: its notes. They have every input of Compile but the
+// object's bytes, which abi.Note.Check compares, and nothing of time, host or path.
+
 // Identity says from what and with which options an eh_elf is made. A file is up to date if its notes agree.
 type Identity struct {
 	object     *dwarfcfa.File
@@ -20,7 +23,8 @@ type Identity struct {
 	debugFrame string // the line of the build note; "": the object has none that counts
 }
 
-// Identify returns the identity of an object's eh_elf.
+// Identify returns the identity of an object's eh_elf. .debug_frame is read whole for its hash, so a Transient file,
+// that no later process compares, goes without.
 func Identify(object *dwarfcfa.File, opt Options, target Target) *Identity {
 	id := &Identity{object: object, opt: opt, target: target}
 	if !target.Transient && (opt.Source == dwarfcfa.SourceAuto || opt.Source == dwarfcfa.SourceDebugFrame) {
@@ -53,7 +57,7 @@ const (
 )
 
 // note returns the build note: the options of the file, and the figures that a later build shows without making it
-// again.
+// again. The order is fixed: Accept compares the lines one by one.
 func (id *Identity) note(s Stats) []string {
 	lines := []string{KeyTool + "=" + tool, KeyOptions + "=" + id.opt.String()}
 	if id.target.Object != "" {
@@ -74,7 +78,8 @@ func (id *Identity) note(s Stats) []string {
 }
 
 // Current reports whether a file with these notes means what one would that is made now. It may have rows of a
-// .debug_frame that has been stripped since.
+// .debug_frame that has been stripped since. Notes can lie; where the file's maker is not trusted, Accept proves the
+// file too.
 func (id *Identity) Current(info elfout.Info) bool {
 	n, s := info.Note, StatsOf(info)
 	sites := info.Sites == 0 || info.Sites == abi.SitesVersion // exceptions do not read a table of another version
@@ -91,7 +96,8 @@ func MadeWith(info elfout.Info, opt Options) bool {
 	return slices.Contains(info.Build, KeyTool+"="+tool) && slices.Contains(info.Build, KeyOptions+"="+opt.String())
 }
 
-// StatsOf returns the figures that an eh_elf's notes give.
+// StatsOf returns the figures that an eh_elf's notes give. Lines that do not parse count as 0: the note is informative,
+// and another release may have written it.
 func StatsOf(info elfout.Info) Stats {
 	s := Stats{
 		Rows: int(info.Note.Ranges), Distinct: int(info.Note.Rows), CodeBytes: info.TextSize + info.DataSize,

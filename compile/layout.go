@@ -9,6 +9,9 @@ import (
 	"github.com/ehasm/ehasm/elfout"
 )
 
+// This file decides between the fast form and the small one: a tree, which is code, and packed pages, which are data
+// (RATIONALE.md has the measurements).
+
 // Layout says how a table becomes a file.
 type Layout struct {
 	Dispatch Dispatch       // the tree gives way to packed where the file would exceed Limit
@@ -18,12 +21,14 @@ type Layout struct {
 }
 
 // small is the size of tables in bytes up to which files have no section headers, which would be a third of them.
+// Section headers and symbols are some 1.2 KB.
 const small = 15 << 10
 
 // Bare reports whether the file has no section headers.
 func (l Layout) Bare() bool { return l.Tables <= small }
 
-// Limit returns the bytes up to which a file is a tree: a fifth more than the tables, or 8 KB more.
+// Limit returns the bytes up to which a file is a tree: a fifth more than the tables, or 8 KB more. The 8 KB are for
+// small objects, where the entry code and the ELF headers alone exceed a fifth.
 func (l Layout) Limit() int64 { return l.Tables + max(l.Tables/5, 8<<10) }
 
 // Build makes the file that src describes and returns it with its code. It sets src.Bare. The error wraps

@@ -47,7 +47,7 @@ const (
 	SynthAll     = synth.All     // for all code
 )
 
-// String returns the options as the build note of a file has them.
+// String returns the options as the build note of a file has them. Equal options have equal text: MadeWith compares it.
 func (o Options) String() string {
 	words := []string{"source=" + o.Source.String(), "dispatch=" + o.Dispatch.String()}
 	if o.NoDeref {
@@ -72,7 +72,9 @@ func (o Options) OfTable() string {
 	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return slices.Contains(usual, w) }), ",")
 }
 
-// parseOptions parses, of the lines of a build note, the options that the table depends on: Source and Synth.
+// parseOptions parses, of the lines of a build note, the options that the table depends on: Source and Synth. Lines and
+// words of other keys are passed over. The note is the file's own claim: with wrong ones a proof compares with another
+// table, and fails.
 func parseOptions(lines []string) (o Options, err error) {
 	for _, line := range lines {
 		options, ok := strings.CutPrefix(line, KeyOptions+"=")

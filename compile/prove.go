@@ -14,6 +14,8 @@ import (
 	"github.com/ehasm/ehasm/prove"
 )
 
+// This file proves files that exist already, of a cache or from another host.
+
 // errSites says that the file is right but for exceptions.
 var errSites = errors.New("its table for exceptions is not the object's")
 
@@ -25,7 +27,8 @@ type Proof struct {
 }
 
 // Prove proves that an existing eh_elf means the tables of its object, with the options of its build note, and that its
-// table for exceptions is the object's.
+// table for exceptions is the object's. Errors: elfout.ErrNotEhElf, abi.ErrMismatch for another object's file, those of
+// NewTable, and of the proof, with the place.
 func Prove(ctx context.Context, image []byte, object *dwarfcfa.File) (p Proof, err error) {
 	info, err := elfout.ReadInfo(bytes.NewReader(image))
 	if err != nil {
@@ -37,6 +40,7 @@ func Prove(ctx context.Context, image []byte, object *dwarfcfa.File) (p Proof, e
 	if p.Options, err = parseOptions(info.Build); err != nil {
 		return p, err
 	}
+	// Mapped: a file without rows is right for a table without rows.
 	table, err := NewTable(ctx, object, p.Options, Target{Mapped: true})
 	if err != nil {
 		return p, err
@@ -71,6 +75,7 @@ func (t *Table) Accept(image []byte, id *Identity) (Stats, error) {
 	if err := t.sameSites(image); err != nil {
 		return Stats{}, err
 	}
+	// A build-id is what caches and debuginfod know a file by.
 	if !elfout.OwnBuildID(image, info.BuildID) { // or it could pass for any other file
 		return Stats{}, errors.New("its own build-id does not match its bytes")
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
-// Stats are the figures of an eh_elf.
+// Stats are the figures of an eh_elf. The JSON names are those of ehasm's --json output.
 type Stats struct {
 	Section    string    `json:"section,omitempty"` // that the tables were read from
 	FDEs       int       `json:"fdes"`
@@ -86,7 +86,8 @@ func (s Stats) Losses() []LeftOut {
 	return lost
 }
 
-// details lists what Losses counts.
+// details lists what Losses counts. One error for each loss, as far as the report lists them: it is bounded, the counts
+// are not.
 func details(found *dwarfcfa.Report) []error {
 	var all []error
 	for _, err := range found.LostFDEs {

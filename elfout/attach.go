@@ -8,6 +8,9 @@ import (
 	"fmt"
 )
 
+// This file adds a section to a finished program or library: .sframe, made from its DWARF. objcopy --add-section makes
+// sections that no segment loads, and unwinders look in memory.
+
 // Attachment is what Attach adds to a file.
 type Attachment struct {
 	Section string       // its name
@@ -26,7 +29,8 @@ const (
 // the file and in memory. A file with section headers gets a section for the contents too.
 //
 // The new segment's address is as far from its place in the file as the first segment's. Kernels before 5.18 take this
-// for granted when they tell a program where its program headers are.
+// for granted when they tell a program where its program headers are. Errors say which property of the file prevents
+// it.
 func Attach(file []byte, a Attachment) ([]byte, error) {
 	h, progs, err := programHeaders(file)
 	if err != nil {
@@ -49,10 +53,12 @@ func Attach(file []byte, a Attachment) ([]byte, error) {
 		return nil, errors.New("the file has no segment that is loaded")
 	}
 	bias := progs[first].Vaddr - progs[first].Off
+	// Behind the end of the last segment in memory, too: .bss reaches beyond the file.
 	off := (max(uint64(len(file)), end-bias) + attachAlign - 1) &^ (attachAlign - 1)
 	if off-uint64(len(file)) > attachHole { // also if an address overflowed
 		return nil, fmt.Errorf("the segment would not begin within %d bytes after the file's end", attachHole)
 	}
+	// One PT_LOAD more, and one of type a.Segment.
 	headers := uint64(len(progs)+2) * uint64(h.Phentsize)
 	start := off + (headers+15)&^15 // of the contents
 	contents, err := a.Contents(start + bias)
@@ -70,6 +76,7 @@ func Attach(file []byte, a Attachment) ([]byte, error) {
 	table = append(table, progs[:last+1]...)
 	table = append(append(append(table, load), progs[last+1:]...), where)
 	for i := range table {
+		// glibc takes a program's load bias from AT_PHDR and this address.
 		if p := &table[i]; elf.ProgType(p.Type) == elf.PT_PHDR {
 			p.Off, p.Vaddr, p.Paddr, p.Filesz, p.Memsz = off, off+bias, off+bias, headers, headers
 		}
@@ -88,7 +95,8 @@ func Attach(file []byte, a Attachment) ([]byte, error) {
 	return out, err
 }
 
-// programHeaders returns the headers of an ELF file that a kernel or a loader loads.
+// programHeaders returns the headers of an ELF file that a kernel or a loader loads. The bound of 1000 is far above the
+// number that linkers write, about a dozen.
 func programHeaders(file []byte) (*elf.Header64, []elf.Prog64, error) {
 	h := new(elf.Header64)
 	if _, err := binary.Decode(file, le, h); err != nil || string(h.Ident[:4]) != elf.ELFMAG ||
@@ -105,11 +113,14 @@ func programHeaders(file []byte) (*elf.Header64, []elf.Prog64, error) {
 	return h, progs, nil
 }
 
-// attachSection appends a table of section headers with one more to out, and a larger table of their names.
+// attachSection appends a table of section headers with one more to out, and a larger table of their names. The old
+// table and the old names stay in the file, unused: what lies behind them keeps its place.
 func attachSection(out []byte, h *elf.Header64, name string, where elf.Prog64) ([]byte, error) {
 	if h.Shoff == 0 || h.Shnum == 0 {
 		return out, nil // sstrip removes them
 	}
+	// From SHN_LORESERVE (0xff00) sections on, section 0 has the number and the index of the names instead (gABI
+	// chapter 4, e_shnum).
 	sections := make([]elf.Section64, h.Shnum)
 	if h.Shnum >= uint16(elf.SHN_LORESERVE)-1 || h.Shentsize != uint16(binary.Size(elf.Section64{})) ||
 		h.Shoff > uint64(len(out)) || int(h.Shstrndx) >= len(sections) {

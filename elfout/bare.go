@@ -10,7 +10,11 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// readBare reads a file without section headers by its program headers and dynamic section.
+// This file reads what ReadInfo wants of files of Source.Bare, and of files from which a tool such as sstrip has
+// removed the section headers.
+
+// readBare reads a file without section headers by its program headers and dynamic section. TextSize counts what is
+// mapped executable. Errors name no file.
 func readBare(f *elf.File) (Info, error) {
 	var info Info
 	var read []byte // the R segment, which is mapped at address 0
@@ -22,10 +26,12 @@ func readBare(f *elf.File) (Info, error) {
 			if p.Filesz > maxInfoSection {
 				return Info{}, fmt.Errorf("a segment of %d bytes", p.Filesz)
 			}
+			// The code itself is not wanted; its last byte shows that the file is whole.
 			if p.Filesz > 0 && !readable(p, p.Filesz-1, 1) {
 				return Info{}, errors.New("the file is truncated")
 			}
 		case p.Type == elf.PT_LOAD:
+			// readBare's bytesAt takes addresses for offsets.
 			if p.Filesz > maxInfoSection || p.Off != 0 || p.Vaddr != 0 {
 				return Info{}, fmt.Errorf("a segment of %d bytes", p.Filesz)
 			}
@@ -74,7 +80,8 @@ func readBare(f *elf.File) (Info, error) {
 	return info, info.addDynamic(bytesAt(dynamic.Vaddr, dynamic.Filesz), bytesAt)
 }
 
-// addDynamic takes the name and the functions from the dynamic section.
+// addDynamic takes the name and the functions from the dynamic section. bytesAt returns the n bytes at an address, nil
+// outside of the R segment. All functions have a name there: .dynsym holds the exported ones alone.
 func (info *Info) addDynamic(dynamic []byte, bytesAt func(addr, n uint64) []byte) error {
 	tags := map[elf.DynTag]uint64{}
 	for b := dynamic; len(b) >= dynSize; b = b[dynSize:] {

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 )
 
+// This file has the sections of a file and tables of strings. layout.go gives them their places.
+
 var le = binary.LittleEndian
 
 // chunk is one section of the file. Its size is known when it is made, its
@@ -36,6 +38,7 @@ func bytesChunk(name string, typ elf.SectionType, flags elf.SectionFlag, align u
 
 // end returns the file offset of the first byte after c.
 func (c *chunk) end() uint64 {
+	// .padding of Source.Relro takes no bytes of the file.
 	if c.typ == elf.SHT_NOBITS {
 		return c.off
 	}

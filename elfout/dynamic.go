@@ -6,6 +6,9 @@ import (
 	"github.com/ehasm/ehasm/asmgen"
 )
 
+// This file makes the symbol tables and the dynamic section. A loader needs the hash tables, .dynsym and .dynstr, to
+// answer dlsym; profilers and debuggers read .symtab.
+
 const (
 	symSize = 24 // bytes of an Elf64_Sym (gABI figure 4-16)
 	dynSize = 16 // bytes of an Elf64_Dyn (gABI figure 5-9)
@@ -31,8 +34,8 @@ func exported(symbols []asmgen.Symbol) []asmgen.Symbol {
 	return out
 }
 
-// symbolTable returns a symbol table section for functions in text. Local
-// symbols must come first; sh_info is the index of the first global one.
+// symbolTable returns a symbol table section for functions in text. Local symbols must come first; sh_info is the index
+// of the first global one (gABI chapter 4, "Symbol Table"). strs gets the names.
 func symbolTable(name string, typ elf.SectionType, flags elf.SectionFlag, symbols []asmgen.Symbol, strs *strtab,
 	text *chunk) *chunk {
 	entries := make([]symbol, len(symbols))
@@ -54,6 +57,7 @@ func symbolTable(name string, typ elf.SectionType, flags elf.SectionFlag, symbol
 				}
 				e := dst[symSize*(i+1):]
 				le.PutUint32(e[0:], s.nameOff)
+				// STV_DEFAULT: dlsym does not find hidden ones.
 				e[4] = elf.ST_INFO(bind, elf.STT_FUNC)
 				e[5] = uint8(elf.STV_DEFAULT)
 				le.PutUint16(e[6:], text.index)
@@ -64,8 +68,9 @@ func symbolTable(name string, typ elf.SectionType, flags elf.SectionFlag, symbol
 	}
 }
 
-// dynamicSection returns .dynamic. Without relocations, dependencies and
-// initialisers it holds only the name and the symbol tables.
+// dynamicSection returns .dynamic. Without relocations, dependencies and initialisers it holds only the name and the
+// symbol tables. DT_HASH is beside DT_GNU_HASH for tools, and for loaders other than glibc's and musl's;
+// runtime/src/load.c counts symbols by it. The tags are the ones of gABI figure 5-10.
 func dynamicSection(soname uint32, gnuHash, hash, dynsym, dynstr *chunk) *chunk {
 	const entries = 8
 	return &chunk{

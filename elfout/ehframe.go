@@ -10,6 +10,9 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
+// This file writes the unwind information of the eh_elf's own code, so that a debugger or a profiler that stops in a
+// walk finds the way out.
+
 // Pointer encodings (LSB 5.0 Core §10.5.1).
 const (
 	encPCRelSData4   = 0x1b // DW_EH_PE_pcrel | DW_EH_PE_sdata4
@@ -51,7 +54,7 @@ type fde struct {
 	start uint32 // of the code, offset in .text
 }
 
-// newEhFrame encodes frames, whose order validate has checked.
+// newEhFrame encodes frames, whose order validate has checked. The error wraps ErrBadCode.
 func newEhFrame(frames []asmgen.Frame) (*ehFrame, error) {
 	cie := []byte{
 		0, 0, 0, 0, // CIE id
@@ -79,11 +82,13 @@ func newEhFrame(frames []asmgen.Frame) (*ehFrame, error) {
 		e.bytes = appendEntry(e.bytes, body)
 		e.fdes = append(e.fdes, fde{off, f.Start})
 	}
+	// Readers that walk the section end at a length of 0; in linked files crtend.o has it.
 	e.bytes = append(e.bytes, 0, 0, 0, 0) // terminator
 	return e, nil
 }
 
-// appendEntry appends a CIE or FDE with its length, filled up with DW_CFA_nop.
+// appendEntry appends a CIE or FDE with its length, filled up with DW_CFA_nop. The length does not count itself (LSB
+// 5.0 §10.6.1). Padding to 8 keeps the next entry aligned.
 func appendEntry(b, body []byte) []byte {
 	size := alignUp(uint64(len(body)+4), ehFrameAlign)
 	b = le.AppendUint32(b, uint32(size-4))
@@ -94,7 +99,8 @@ func appendEntry(b, body []byte) []byte {
 	return b
 }
 
-// appendRows encodes the rows of a frame as call frame instructions.
+// appendRows encodes the rows of a frame as call frame instructions. The first row's state is the CIE's: CFA = rsp+8,
+// nothing saved but the return address.
 func appendRows(b []byte, f asmgen.Frame) ([]byte, error) {
 	off, cfa := f.Start, int32(8)
 	saved := map[uint8]int32{}
@@ -105,6 +111,7 @@ func appendRows(b []byte, f asmgen.Frame) ([]byte, error) {
 		b = appendAdvance(b, row.Off-off)
 		off = row.Off
 		if row.CFAOffset != cfa {
+			// DW_CFA_def_cfa_offset takes an unsigned number. The register is rsp in all code that asmgen emits.
 			if row.CFAOffset < 0 {
 				return nil, fmt.Errorf("%w: row at %#x: CFA = rsp%d", ErrBadCode, row.Off, row.CFAOffset)
 			}
@@ -138,7 +145,8 @@ func appendRows(b []byte, f asmgen.Frame) ([]byte, error) {
 	return b, nil
 }
 
-// appendAdvance appends the shortest DW_CFA_advance_loc of delta bytes.
+// appendAdvance appends the shortest DW_CFA_advance_loc of delta bytes. The code alignment factor is 1, so delta needs
+// no division.
 func appendAdvance(b []byte, delta uint32) []byte {
 	switch {
 	case delta == 0:
@@ -153,7 +161,8 @@ func appendAdvance(b []byte, delta uint32) []byte {
 	return le.AppendUint32(append(b, cfaAdvanceLoc4), delta)
 }
 
-// appendSave encodes that reg is saved at CFA+off; off is a multiple of 8.
+// appendSave encodes that reg is saved at CFA+off; off is a multiple of 8. DW_CFA_offset takes an unsigned factor, so a
+// save above the CFA needs the other form.
 func appendSave(b []byte, reg uint8, off int32) []byte {
 	if off <= 0 {
 		return binary.AppendUvarint(append(b, cfaOffset|reg), uint64(off/dataAlign))
@@ -161,7 +170,8 @@ func appendSave(b []byte, reg uint8, off int32) []byte {
 	return dwarfcfa.AppendSLEB(append(b, cfaOffsetExtendedSF, reg), int64(off/dataAlign))
 }
 
-// relocate writes the pc-begin fields, which are relative to themselves.
+// relocate writes the pc-begin fields, which are relative to themselves. self and text are the addresses of .eh_frame
+// and .text. Distances fit 32 bits signed: layout bounds the image.
 func (e *ehFrame) relocate(dst []byte, self, text uint64) {
 	copy(dst, e.bytes)
 	for _, f := range e.fdes {

@@ -2,6 +2,9 @@ package elfout
 
 import "sort"
 
+// This file makes the two hash tables. DT_GNU_HASH has no standard: binutils (elflink.c) writes it, glibc (dl-lookup.c)
+// and musl (dynlink.c) read it.
+
 // sysvHash returns the hash function of DT_HASH (gABI figure 5-13).
 func sysvHash(name string) uint32 {
 	var h uint32
@@ -71,7 +74,8 @@ func sysvHashTable(names []string) []byte {
 	return table
 }
 
-// gnuHashShift is the distance between the two bits a name sets in the filter.
+// gnuHashShift is the distance between the two bits a name sets in the filter. Each table says which it uses; binutils
+// takes 6 for a filter of one word.
 const gnuHashShift = 6
 
 // gnuHashTable returns the section .gnu.hash: a header of four words (nbuckets,
@@ -82,6 +86,8 @@ func gnuHashTable(names []string) []byte {
 	const symOffset = 1 // the null symbol is not in the table
 	buckets := make([]uint32, numBuckets)
 	values := make([]uint32, len(names))
+	// Eight names a word of the filter at most: of 64 bits, 16 are set. The number of words must be a power of two,
+	// since glibc masks with it.
 	bloom := make([]uint64, 1)
 	for len(bloom)*8 < len(names) {
 		bloom = make([]uint64, 2*len(bloom))

@@ -15,6 +15,8 @@ import (
 	"github.com/ehasm/ehasm/asmgen"
 )
 
+// This file decides which sections a file has, and writes them.
+
 var (
 	// ErrBadCode is wrapped by errors about an asmgen.Code that contradicts itself.
 	ErrBadCode = errors.New("inconsistent code")
@@ -109,7 +111,7 @@ func (src Source) validate() error {
 	return nil
 }
 
-// validate checks the assumptions of the sections.
+// validate checks the assumptions of the sections. asmgen keeps them; a Code that another caller made may not.
 func validate(code *asmgen.Code) error {
 	if uint64(len(code.Text))+uint64(len(code.Data)) > math.MaxInt32 {
 		return ErrTooLarge
@@ -197,7 +199,7 @@ func (im *Image) makeNotes(lines []byte) {
 }
 
 // makeDynamic makes what the dynamic loader reads, and returns it without the dynamic section, whose place depends on
-// Relro.
+// Relro. The names of .dynstr are all added before its chunk is made.
 func (im *Image) makeDynamic() []*chunk {
 	const alloc = elf.SHF_ALLOC
 	strs := newStrtab()
@@ -274,7 +276,9 @@ func (im *Image) render() {
 	}
 }
 
-// fixup writes the distances between Text and Data.
+// fixup writes the distances between Text and Data. asmgen knows neither place: a fixup is a rip-relative displacement
+// in Text, relative to the end of its 4 bytes; the first TextWords words of Data are offsets in Text, which become
+// distances from the start of Data.
 func (im *Image) fixup() error {
 	if len(im.code.Fixups) == 0 && im.code.TextWords == 0 {
 		return nil
@@ -304,8 +308,8 @@ func (im *Image) fixup() error {
 	return nil
 }
 
-// identify fills in the file's own build-id: SHA-1 of the file in which the
-// build-id is zero.
+// identify fills in the file's own build-id: SHA-1 of the file in which the build-id is zero. So equal code has an
+// equal id, as with ld --build-id=sha1.
 func (im *Image) identify() {
 	sum := sha1.Sum(im.bytes)
 	own := im.notes[0]
@@ -313,7 +317,8 @@ func (im *Image) identify() {
 	copy(im.buildID, sum[:])
 }
 
-// OwnBuildID reports whether id is the build-id that New computes for a file, in which it is.
+// OwnBuildID reports whether id is the build-id that New computes for a file, in which it is. The first place at which
+// id's bytes occur is the note: only headers lie before it.
 func OwnBuildID(file, id []byte) bool {
 	off := bytes.Index(file, id)
 	if len(id) != buildIDSize || off < 0 {

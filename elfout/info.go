@@ -12,10 +12,13 @@ import (
 	"github.com/ehasm/ehasm/internal/files/elffile"
 )
 
+// This file reads back what New wrote. Commands show it, and caches select files by it; whoever runs the code has
+// package ehelf check it first.
+
 // ErrNotEhElf is wrapped by the errors of ReadInfo.
 var ErrNotEhElf = errors.New("not an eh_elf")
 
-// maxInfoSection bounds the bytes that ReadInfo reads of one section.
+// maxInfoSection bounds the bytes that ReadInfo reads of one section. A hostile size must not make it take memory.
 const maxInfoSection = 64 << 20
 
 // Info holds what an eh_elf says about itself.
@@ -116,7 +119,8 @@ func readInfo(r io.ReaderAt) (Info, error) {
 	return info, info.addSymbols(f)
 }
 
-// readable reports whether the bytes [off, off+size) are in the file.
+// readable reports whether the bytes [off, off+size) are in the file. It reads the last byte alone: files have no holes
+// that can't be read.
 func readable(r io.ReaderAt, off, size uint64) bool {
 	if off+size > 1<<62 {
 		return false
@@ -138,7 +142,8 @@ func sectionBytes(s *elf.Section) ([]byte, error) {
 	return b, err
 }
 
-// addNotes reads the notes of a section or segment.
+// addNotes reads the notes of a section or segment. Notes of other owners are passed over. The error is of a malformed
+// note or of an identity note that abi.ParseNote refuses.
 func (info *Info) addNotes(b []byte) error {
 	var bad error
 	err := eachNote(b, func(owner string, typ uint32, desc []byte) bool {
@@ -161,7 +166,8 @@ func (info *Info) addNotes(b []byte) error {
 	return errors.Join(bad, err)
 }
 
-// addSymbols takes the functions of .symtab or, in a stripped file, .dynsym.
+// addSymbols takes the functions of .symtab or, in a stripped file, .dynsym. debug/elf reads those sections whole, so
+// their sizes are checked first.
 func (info *Info) addSymbols(f *elf.File) error {
 	for _, s := range f.Sections {
 		if (s.Type == elf.SHT_SYMTAB || s.Type == elf.SHT_DYNSYM || s.Type == elf.SHT_STRTAB) &&

@@ -8,6 +8,8 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
+// This file writes and reads notes (gABI chapter 5, "Note Section"); abi says what ehasm's mean.
+
 const (
 	noteAlign      = 4  // of PT_NOTE, of names and descs within it (gABI chapter 5, as binutils reads it)
 	noteHeaderSize = 12 // namesz, descsz, type
@@ -47,8 +49,9 @@ func buildLines(lines []string) ([]byte, error) {
 	return b, nil
 }
 
-// eachNote calls f for each note of a PT_NOTE segment or SHT_NOTE section of
-// alignment 4, until f returns false. A malformed note is an error.
+// eachNote calls f for each note of a PT_NOTE segment or SHT_NOTE section of alignment 4, until f returns false. A
+// malformed note is an error. The desc is part of b. The last note may lack the padding behind its desc, as some
+// producers leave it out.
 func eachNote(b []byte, f func(owner string, typ uint32, desc []byte) bool) error {
 	for len(b) > 0 {
 		if len(b) < noteHeaderSize {

@@ -7,6 +7,9 @@ import (
 	"iter"
 )
 
+// This file reads sections. The data may come from any file: each access is checked, and an error costs one function,
+// not the section.
+
 // Causes of errors. Errors of this package wrap one of these.
 var (
 	ErrTruncated   = errors.New("truncated")
@@ -28,6 +31,7 @@ const (
 	indexSizeV3 = 16 // of an entry of the index; attributes are stored with the rows
 	attrSizeV3  = 5  // of the attributes before a function's rows
 
+	// Version 1 knows repeating blocks for PLTs alone, whose slots have 16 bytes on x86-64.
 	repeatV1 = 16 // bytes
 )
 
@@ -93,7 +97,8 @@ type Rule struct {
 	Deref  bool
 }
 
-// Parse reads the header of a section that lies at addr. data is not copied.
+// Parse reads the header of a section that lies at addr. data is not copied. The functions are not looked at: each is
+// checked when it is read. addr is the link-time address, or any other: starts of functions count from it.
 func Parse(addr uint64, data []byte) (*Section, error) {
 	le := binary.LittleEndian
 	if len(data) < headerSize {
@@ -109,6 +114,7 @@ func Parse(addr uint64, data []byte) (*Section, error) {
 	if data[4] != abiAMD64 {
 		return nil, fmt.Errorf("%w: for ABI %d", ErrUnsupported, data[4])
 	}
+	// Bit 1 (SFRAME_F_FRAME_POINTER) says that all functions keep rbp; rows say so too.
 	defined := [...]uint8{0, 3, 7, 7}[s.Version] // flags by version
 	if unknown := s.Flags &^ defined; unknown != 0 {
 		return nil, fmt.Errorf("%w: flags %#x", ErrUnsupported, unknown)
@@ -132,11 +138,12 @@ func (s *Section) fdeSize() int { return [...]int{0, fdeSizeV1, fdeSizeV2, index
 // Len returns the number of functions.
 func (s *Section) Len() int { return s.num }
 
-// Size returns the size of the section in bytes, without bytes after the rows.
+// Size returns the size of the section in bytes, without bytes after the rows. Where the size comes from a segment, it
+// may be more.
 func (s *Section) Size() int { return max(s.end, s.fdes+s.num*s.fdeSize()) }
 
-// Function returns function i. With an error, Offset is set, and Start and Size are set
-// if they are known.
+// Function returns function i. With an error, Offset is set, and Start and Size are set if they are known. i is in [0,
+// Len()). Errors wrap ErrTruncated, ErrMalformed or ErrUnsupported.
 func (s *Section) Function(i int) (Function, error) {
 	le := binary.LittleEndian
 	off := s.fdes + i*s.fdeSize()
@@ -172,6 +179,8 @@ func (s *Section) Function(i int) (Function, error) {
 		f.Signal = info>>7 != 0
 		info &^= 1 << 7
 	}
+	// Bits 0 to 3 are the size of starts, bit 4 says that a block repeats, bit 5 is the key of AArch64's signed return
+	// addresses. info2 is the type of version 3: 0, or 1 for rows with control words.
 	if info&^0x1f != 0 || info2 > 1 {
 		return f, fmt.Errorf("%w: info bytes %#x, %#x", ErrUnsupported, info, info2)
 	}
@@ -210,7 +219,8 @@ func (s *Section) All(f *Function) iter.Seq2[Row, error] {
 	}
 }
 
-// row reads the row at pos, and returns its size in bytes.
+// row reads the row at pos, and returns its size in bytes. f.Rows bounds the number of calls, not the bytes: pos may be
+// anywhere up to s.end.
 func (s *Section) row(f *Function, pos int) (row Row, size int, err error) {
 	b := s.data[pos:s.end]
 	if len(b) < f.startSize+1 {
@@ -226,6 +236,8 @@ func (s *Section) row(f *Function, pos int) (row Row, size int, err error) {
 	if code == 3 {
 		return row, 0, fmt.Errorf("%w: data words of size code 3", ErrMalformed)
 	}
+	// The info byte: bit 0 is set for a CFA on rsp, then 4 bits of the number of words, 2 of their size, and the mark
+	// of a signed return address, which x86-64 has not.
 	each := 1 << code
 	if count*each > len(b) {
 		return row, 0, fmt.Errorf("%w: %d data words of %d bytes in %d", ErrTruncated, count, each, len(b))
@@ -250,8 +262,8 @@ func (s *Section) row(f *Function, pos int) (row Row, size int, err error) {
 	return row, f.startSize + 1 + count*each, err
 }
 
-// plain reads offsets: of the CFA from rsp or rbp, of the return address and of rbp from
-// the CFA, unless they are those of the header.
+// plain reads offsets: of the CFA from rsp or rbp, of the return address and of rbp from the CFA, unless they are those
+// of the header. The order of the words is fixed: CFA, return address, rbp.
 func (s *Section) plain(row *Row, w *words, onFP bool) {
 	row.CFA = Rule{Base: OnReg, Reg: regSP, Offset: w.signed()}
 	if onFP {
@@ -311,7 +323,8 @@ type words struct {
 	missing bool // more were read than there are
 }
 
-// next returns the next word, 0 if there is none left.
+// next returns the next word, 0 if there is none left. Rows are checked once, when all their words are read: see
+// missing.
 func (w *words) next(signed bool) int64 {
 	if len(w.b) == 0 {
 		w.missing = true

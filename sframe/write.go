@@ -7,6 +7,9 @@ import (
 	"math"
 )
 
+// This file writes sections, as gas and GNU ld do for the versions that they know. What a version cannot express is an
+// error, never an approximation; the caller leaves such functions out.
+
 // ErrCannotSay is wrapped if a version of the format cannot express something.
 var ErrCannotSay = errors.New("cannot be expressed in SFrame")
 
@@ -29,7 +32,8 @@ type Entry struct {
 	Rows   []Row
 }
 
-// fixedRA is the offset of the return address from the CFA on x86-64.
+// fixedRA is the offset of the return address from the CFA on x86-64. A call pushes the return address just below the
+// CFA (x86-64 psABI, figure 3.3), so the header can say it for all rows.
 const fixedRA = -8
 
 // CanSay returns nil if a version can express a row; otherwise the error wraps
@@ -73,7 +77,8 @@ func flexibleWords(r *Row) error {
 	return nil
 }
 
-// Encode returns the bytes of a section. Entries must ascend by their starts.
+// Encode returns the bytes of a section. Entries must ascend by their starts. Errors wrap ErrCannotSay, ErrMalformed or
+// ErrUnsupported.
 func Encode(opt Options, entries []Entry) ([]byte, error) {
 	if opt.Version < 1 || opt.Version > 3 || opt.PCRel && opt.Version == 1 {
 		return nil, fmt.Errorf("%w: version %d", ErrUnsupported, opt.Version)
@@ -127,8 +132,8 @@ func Encode(opt Options, entries []Entry) ([]byte, error) {
 	return b, nil
 }
 
-// appendRows appends the rows of a function, with its attributes, and writes its entry
-// except for the start.
+// appendRows appends the rows of a function, with its attributes, and writes its entry except for the start. off is
+// where the entry lies in b, offset where the rows begin in the sub-section of rows.
 func appendRows(b []byte, version uint8, e *Entry, off int, offset uint32) ([]byte, error) {
 	le := binary.LittleEndian
 	var info uint8

@@ -12,7 +12,7 @@ import (
 	"github.com/ehasm/ehasm/sframe"
 )
 
-// Report says how much of a table another format can express.
+// Report says how much of a table another format can express. Keys of Left are the texts of errors.
 type Report struct {
 	Functions, Rows int
 	Bytes           uint64 // of code for which it gives the same answer as the table
@@ -23,9 +23,9 @@ type Report struct {
 // maxSFrame bounds the bytes of code that a row covers: sizes of functions have 32 bits.
 const maxSFrame = 1 << 31
 
-// ToSFrame converts a table to the entries of an SFrame section of a version. Functions
-// begin at starts, which ascend, and after code whose rows the format cannot express,
-// for which the section has nothing.
+// ToSFrame converts a table to the entries of an SFrame section of a version. Functions begin at starts, which ascend,
+// and after code whose rows the format cannot express, for which the section has nothing. The result must be verified
+// (VerifySFrame), as package inspect does.
 func ToSFrame(t *dwarfcfa.Table, version uint8, starts []dwarfcfa.Addr) ([]sframe.Entry, Report) {
 	rep := Report{Left: make(map[string]uint64)}
 	var entries []sframe.Entry
@@ -83,7 +83,8 @@ func ToSFrame(t *dwarfcfa.Table, version uint8, starts []dwarfcfa.Addr) ([]sfram
 	return entries, rep
 }
 
-// sframeRow converts a row to SFrame. The error says why that is not possible.
+// sframeRow converts a row to SFrame. The error says why that is not possible. SFrame has no rules for rbx and r12 to
+// r15: a walk by it loses them, which costs only frames whose CFA is on one.
 func sframeRow(t *dwarfcfa.Table, row *dwarfcfa.Row) (r sframe.Row, err error) {
 	switch {
 	case row.Flags&dwarfcfa.RowNotCompiled != 0:

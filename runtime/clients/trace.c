@@ -20,6 +20,8 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* take is called at the end of each shape of stack. Names are looked up outside of the time:
+ * backtrace_symbols allocates. */
 static __attribute__((noinline)) void take(void)
 {
     void *pcs[MAX];
@@ -44,6 +46,7 @@ static __attribute__((noinline)) int even(int depth)
     return depth == 0 ? (take(), frame[0]) : odd(depth - 1) + frame[1];
 }
 
+/* Callbacks of libc: frames of another object between the program's. */
 static int taken;
 static int compare(const void *a, const void *b)
 {

@@ -47,6 +47,7 @@ static const char *const class_name[NUM_CLASSES] = {
         "other-rsp", "self",
 };
 
+/* Handlers of all threads count at once. */
 static _Atomic long samples[NUM_CLASSES], frames;
 
 /* Where stacks differ: the last frame that was the same in both. */
@@ -58,6 +59,9 @@ static struct place {
     uint64_t first, my_pc, their_pc, my_rsp, their_rsp, rsp; /* first is frame 0's pc, rsp belongs to the frame of pc */
 } places[MAX_PLACES];
 
+/* note counts a place in a table by hash without a lock: it runs in signal handlers, which may interrupt
+ * each other's threads anywhere. The first sample at a place fills it in; another thread may count before
+ * that is done, but only report reads the rest. A full table drops places. */
 static void note(const struct place *p)
 {
     for (uint64_t i = p->pc * 0x9e3779b97f4a7c15u >> 52, tries = 0; tries < MAX_PLACES; i = (i + 1) % MAX_PLACES,
@@ -94,6 +98,8 @@ static int see(struct dl_phdr_info *info, size_t size, void *arg)
     return 1;
 }
 
+/* loaded returns a number that changes with each dlopen and dlclose. dl_iterate_phdr takes the loader's
+ * lock, which is recursive: a handler that interrupts dlopen passes. */
 static uint64_t loaded(void)
 {
     uint64_t now = 0;
@@ -101,6 +107,7 @@ static uint64_t loaded(void)
     return now;
 }
 
+/* The number is taken before: what is loaded meanwhile counts as stale, not as known. */
 static void refresh(void)
 {
     uint64_t now = loaded();
@@ -121,6 +128,8 @@ static int look(struct dl_phdr_info *info, size_t size, void *arg)
     return in->found;
 }
 
+/* known_code reports whether a loaded object has code at a pc; a compiler at run time makes code outside of
+ * them. */
 static bool known_code(uint64_t pc)
 {
     struct in_object in = {pc, false};
@@ -130,9 +139,11 @@ static bool known_code(uint64_t pc)
 
 /* ------------------------------------------------------------------------ each thread */
 
+/* Samples per second of real time in each thread: threads that wait have stacks, too. */
 static long rate = 1000;
 static bool on;
 
+/* Initial-exec, since other models may allocate in the handler's first access. */
 static __thread timer_t timer __attribute__((tls_model("initial-exec")));
 
 /* Each handler sets the timer again, so that the program progresses however long a
@@ -171,6 +182,8 @@ static bool by_pcs(const ucontext_t *context, void **pcs, size_t n)
     return i == n;
 }
 
+/* compare takes the interrupted stack three ways, frame by frame, up to the first difference, which it
+ * describes in at. In the handler of each thread. */
 static enum class compare(const ucontext_t *context, struct place *at)
 {
     void *pcs[MAX_FRAMES];
@@ -224,6 +237,7 @@ static enum class compare(const ucontext_t *context, struct place *at)
     return ehu_is_guessed(&e) ? GUESSED : IDENTICAL;
 }
 
+/* errno is the interrupted code's. */
 static void on_timer(int sig, siginfo_t *info, void *context)
 {
     int saved = errno;
@@ -252,6 +266,8 @@ static void *started(void *arg)
     return s.fn(s.arg);
 }
 
+/* Before the sampler is on, threads go without a timer; memory that malloc refuses costs one thread's
+ * samples. */
 int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
 {
     int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
@@ -300,6 +316,8 @@ static void symbol(char *to, size_t size, uint64_t pc)
              (unsigned long)(pc - (uintptr_t)info.dli_fbase), info.dli_sname ? info.dli_sname : "?");
 }
 
+/* report runs once, at exit or in _exit, in whichever thread comes first. SIGPROF is ignored from then on,
+ * so the places no longer change but for handlers that have begun. */
 static void report(void)
 {
     static _Atomic int once;
@@ -331,6 +349,7 @@ static void report(void)
     fclose(out);
 }
 
+/* Programs that leave by _exit, such as workers of servers, run no atexit. */
 void _exit(int status)
 {
     report();

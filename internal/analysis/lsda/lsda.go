@@ -80,13 +80,17 @@ func (r *Reader) table(f *dwarfcfa.FDE) (*Table, error) {
 	return Parse(r.bytes, addr, f.Start)
 }
 
-// Parse reads the area at addr among bytes; function is the first pc of its FDE.
+// Parse reads the area at addr among bytes; function is the first pc of its FDE. The header: encoding and value of
+// LPStart, encoding and offset of the type table, encoding and size of the call sites (GCC's except.cc,
+// output_function_exception_table).
 func Parse(bytes *dwarfcfa.Encoded, addr, function Addr) (*Table, error) {
 	t := &Table{bytes: bytes}
 	base := function // of landing pads: LPStart
 	e := bytes.At(addr, bytes.End())
 	if enc := dwarfcfa.PointerEncoding(e.U8()); enc != dwarfcfa.PEOmit && e.Err() == nil {
 		var null bool
+		// 0 makes the addresses of landing pads absolute. Compilers leave LPStart out where the pads are the
+		// function's.
 		if base, null = e.Pointer(enc, function); null && bytes.Moved() {
 			return nil, fmt.Errorf("%w: landing pads at absolute addresses in a file that is loaded anywhere",
 				dwarfcfa.ErrUnsupported)
@@ -132,9 +136,9 @@ func Parse(bytes *dwarfcfa.Encoded, addr, function Addr) (*Table, error) {
 	return t, nil
 }
 
-// Effective returns the ranges in which a personality routine finds each call
-// site: it takes the first record that holds the pc, and gives up at the first
-// one that begins after it. They ascend and are disjoint.
+// Effective returns the ranges in which a personality routine finds each call site: it takes the first record that
+// holds the pc, and gives up at the first one that begins after it. They ascend and are disjoint. libstdc++'s
+// eh_personality.cc and libc++abi's cxa_personality.cpp search so.
 func (t *Table) Effective() []Site {
 	out := make([]Site, 0, len(t.Sites))
 	var reached Addr // a pc below this finds an earlier record, or none

@@ -6,6 +6,9 @@ import (
 	"fmt"
 )
 
+// This file reads tables: for dumps, and to compare a file's table with the object's. runtime/eh/sites.c reads the same
+// bytes in place, in a thread that throws.
+
 // Decode is the inverse of Encode, except that names of personality routines
 // are lost. Any bytes give an error or a table that satisfies the documentation
 // of Table.
@@ -64,7 +67,9 @@ type header struct {
 	functions, groups, personalities uint64 // how many there are
 }
 
-// readHeader reads the header of a table, and returns what follows it, whose size agrees with it.
+// readHeader reads the header of a table, and returns what follows it, whose size agrees with it. The error wraps
+// ErrFormat. h.functions is at most the bytes of all functions, so a table takes no more memory than a multiple of its
+// file.
 func readHeader(b []byte) (h header, rest []byte, err error) {
 	if len(b) < headerSize {
 		return h, nil, malformed("%d bytes", len(b))
@@ -82,7 +87,8 @@ func readHeader(b []byte) (h header, rest []byte, err error) {
 	return h, rest, nil
 }
 
-// readFunction reads what appendFunction has written. end is the end of the function before.
+// readFunction reads what appendFunction has written. end is the end of the function before. The error lacks the
+// function's number, which Decode adds.
 func (st *state) readFunction(r *reader, end Addr, personalities uint64) (f Function, err error) {
 	// Bit 0 says that a personality follows, bit 1 that the start counts in bytes: see
 	// appendFunction.

@@ -6,6 +6,9 @@ import (
 	"fmt"
 )
 
+// This file writes tables. Most functions take a few bytes: a difference from the function before, and sites of one
+// call each.
+
 // Numbers of the format, docs/abi.md section 6.
 const (
 	headerSize      = 24
@@ -36,7 +39,8 @@ var ErrFormat = errors.New("malformed table of sites")
 // aligned rounds an address up to where functions usually begin.
 func aligned(a Addr) Addr { return (a + alignment - 1) &^ (alignment - 1) }
 
-// Encode returns the encoded table; it is empty if there is no function.
+// Encode returns the encoded table; it is empty if there is no function. The error wraps ErrFormat: code of 4 GB and
+// more, since groups have 32 bits for their distance.
 func (t *Table) Encode() ([]byte, error) {
 	if len(t.Functions) == 0 {
 		return nil, nil
@@ -88,7 +92,8 @@ const unknown = -2
 // base is the start of the table's first function.
 func groupState(start, base Addr) state { return state{start, base, unknown} }
 
-// appendFunction appends a function: start, size, and the size and content of its body.
+// appendFunction appends a function: start, size, and the size and content of its body. A reader that looks for another
+// pc steps over the body by its size.
 func (st *state) appendFunction(b []byte, f *Function) []byte {
 	// The start counts from the end before: in bytes, or, if aligned, in multiples of the
 	// alignment.

@@ -10,6 +10,9 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/lsda"
 )
 
+// This file makes the table from FDEs and LSDAs. What it cannot decide, a throw asks of the personality routine (Ask),
+// or leaves to libgcc (HandOver): no frame that might catch is passed over.
+
 // Addr is a link-time address of the object.
 type Addr = dwarfcfa.Addr
 
@@ -50,7 +53,8 @@ type Site struct {
 	Args uint64
 }
 
-// MaxArgs is the largest Site.Args that a table can hold.
+// MaxArgs is the largest Site.Args that a table can hold. They are from DW_CFA_GNU_args_size: bytes pushed for a call,
+// which the pad's code does not expect on the stack.
 const MaxArgs = 8 * (1<<16 - 1)
 
 // Function is the range of an FDE that exceptions do not simply pass through.
@@ -99,8 +103,8 @@ const (
 	maxPersonalities = 250
 ) // functions with further ones are handed over
 
-// Build makes the table of an object. sections are those that its rows come
-// from; exceptions use only .eh_frame.
+// Build makes the table of an object. sections are those that its rows come from; exceptions use only .eh_frame. A bad
+// LSDA is no error, but counts in the Report; its function asks.
 func Build(o *dwarfcfa.File, sections []*dwarfcfa.Section) (*Table, *Report, error) {
 	b := builder{o: o, r: lsda.NewReader(o), index: make(map[Personality]int), rep: &Report{}, t: &Table{}}
 	all, lost := functions(sections)
@@ -185,7 +189,8 @@ type builder struct {
 	index map[Personality]int // of t.Personalities
 }
 
-// personality returns the number of a CIE's personality routine in the table; -1 if it cannot be called.
+// personality returns the number of a CIE's personality routine in the table; -1 if it cannot be called. A direct
+// address outside of the object's code is what a relocation fills in; the file does not say with what.
 func (b *builder) personality(c *dwarfcfa.CIE) int {
 	p := Personality{Addr: c.Personality, Indirect: c.PersonalityIndirect}
 	i, ok := b.index[p]

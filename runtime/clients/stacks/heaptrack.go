@@ -10,6 +10,9 @@ import (
 	"strings"
 )
 
+// This file reads heaptrack's raw traces. Its interpreter would replace addresses by names, and merge stacks that
+// differ.
+
 // traceFile reads what heaptrack's library writes: a line per event, numbers in
 // hexadecimal.
 //
@@ -29,12 +32,13 @@ type loaded struct {
 	base, last uint64
 }
 
-// isTraceFile reports whether b begins like one.
+// isTraceFile reports whether b begins like one. A version line comes first; the X line has the command.
 func isTraceFile(b []byte) bool {
 	return bytes.HasPrefix(b, []byte("v ")) && bytes.Contains(b[:min(len(b), 4096)], []byte("\nX "))
 }
 
-// readTraces sums up the allocations of each stack: their number and their bytes.
+// readTraces sums up the allocations of each stack: their number and their bytes. Events that free memory are passed
+// over: it is the stacks that are compared. Keys are places from the innermost outwards.
 func readTraces(b []byte) (map[string][]int64, error) {
 	t := &traceFile{places: []string{""}, parents: []uint64{0}}
 	sums := make(map[uint64][]int64)
@@ -86,6 +90,7 @@ func readTraces(b []byte) (map[string][]int64, error) {
 	return exact, lines.Err()
 }
 
+// object reads an m line. An object counts from its base to the end of its last segment: gaps between have no code.
 func (t *traceFile) object(word []string) error {
 	if slices.Equal(word[1:], []string{"1", "-"}) {
 		t.objects = nil
@@ -110,6 +115,7 @@ func (t *traceFile) object(word []string) error {
 	return nil
 }
 
+// place returns object+offset, as namer.name does, or "?" for a pc in no object, such as one of generated code.
 func (t *traceFile) place(pc uint64) string {
 	for _, o := range t.objects {
 		if pc >= o.base && pc < o.last {
@@ -119,6 +125,7 @@ func (t *traceFile) place(pc uint64) string {
 	return "?"
 }
 
+// numbers parses hexadecimal numbers without a prefix.
 func numbers(words []string) ([]uint64, error) {
 	var all []uint64
 	for _, w := range words {

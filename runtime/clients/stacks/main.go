@@ -37,6 +37,7 @@ func main() {
 	}
 }
 
+// run returns an error, and so a status other than 0, also for profiles that are not equal.
 func run(verb string, files []string, w io.Writer) error {
 	n := namer{}
 	var all []*stacks
@@ -82,6 +83,7 @@ type object struct {
 	symbols *symbols.Table
 }
 
+// read reads one profile. Without names, functions, leaves, total and complete are empty: heaptrack's.
 func (n namer) read(path string) (*stacks, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -171,6 +173,7 @@ func (n namer) name(l *profile.Location) (place, function string) {
 	return place, filepath.Base(file)
 }
 
+// object reads an object's segments and symbols once. It has none if its file cannot be read.
 func (n namer) object(path string) *object {
 	if o := n[path]; o != nil {
 		return o
@@ -201,6 +204,7 @@ func (n namer) object(path string) *object {
 	return o
 }
 
+// lines returns a line for each distinct stack, sorted.
 func (s *stacks) lines() []string {
 	lines := make([]string, 0, len(s.exact))
 	for stack, values := range s.exact {
@@ -259,6 +263,7 @@ func shares(w io.Writer, all []*stacks) {
 	}
 }
 
+// sum returns at least 1: shares divides by it.
 func sum(m map[string]int64) (total int64) {
 	for _, v := range m {
 		total += v
@@ -266,6 +271,8 @@ func sum(m map[string]int64) (total int64) {
 	return max(total, 1)
 }
 
+// distance is the total variation distance of two profiles' shares, from 0 to 1. The shares of each sum to 1, so what a
+// has more is what b has more.
 func distance(a, b map[string]int64) float64 {
 	all := maps.Clone(a)
 	maps.Copy(all, b)
