@@ -14,7 +14,8 @@ type Calls struct {
 // callsChunk is how much code is read at once.
 const callsChunk = 1 << 20
 
-// longestCall bounds the bytes of a call instruction that are looked at: opcode, ModRM, SIB and displacement.
+// longestCall bounds the bytes of a call instruction that are looked at: opcode, ModRM, SIB and displacement. A prefix
+// (REX.B of call *%r12) lies before the opcode and does not matter.
 const longestCall = 7
 
 // Calls finds the call instructions of an object by the bytes that they begin with, without
@@ -50,6 +51,7 @@ func (c *Calls) scan(code []byte, addr, last Addr) {
 	for i := 0; i+2 <= len(code); i++ {
 		n := 0
 		switch code[i] {
+		// call rel32; a target outside of the object's code shows that the byte is none. A PLT is code too.
 		case 0xe8:
 			if i+5 <= len(code) {
 				to := addr + Addr(i) + 5 + Addr(int64(int32(binary.LittleEndian.Uint32(code[i+1:]))))
@@ -74,8 +76,8 @@ func (c *Calls) scan(code []byte, addr, last Addr) {
 	}
 }
 
-// indirectCall returns the length of an instruction FF with a ModRM byte if it is a call of a near
-// address, without SIB but with rsp or r12, or 0.
+// indirectCall returns the length of an instruction FF with a ModRM byte if it is a call of a near address, without SIB
+// but with rsp or r12, or 0 (FF /2: Intel SDM volume 2, CALL).
 func indirectCall(modRM byte) int {
 	if modRM>>3&7 != 2 {
 		return 0

@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // NewCodeTable returns the rows of a section that describes code of size bytes which lies in no file, and the address
 // at which the section has that code: where its first FDE begins. It returns nil if the section has no FDE that can be
-// read.
+// read. The section is of a JIT_CODE_UNWINDING_INFO record (tools/perf/Documentation/jitdump-specification.txt).
 func NewCodeTable(s *Section, size uint64) (t *LazyTable, start Addr) {
 	found := false
 	for e, err := range s.Entries() {

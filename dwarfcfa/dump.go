@@ -10,9 +10,11 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// DumpEntries writes the entries of a section in the form of
-// readelf --debug-dump=frames. With a pc it writes the FDEs that hold it, each
-// after its CIE.
+// This file prints entries and rows so that diff against readelf's output shows each difference in meaning; tests do
+// that for thousands of files.
+
+// DumpEntries writes the entries of a section in the form of readelf --debug-dump=frames. With a pc it writes the FDEs
+// that hold it, each after its CIE. The error is of w; what cannot be decoded is a line of the text.
 func DumpEntries(w io.Writer, s *Section, pc *Addr) error {
 	d := dumper{w: bufio.NewWriter(w), s: s, pc: pc}
 	return d.all(d.cieText, d.fdeText)
@@ -166,8 +168,8 @@ func instructionTexts(cie *CIE, pos, n int, function Addr) iter.Seq2[string, err
 // columnSet has the bit of each column of a row.
 type columnSet uint32
 
-// columns returns the columns a program mentions; others is set if it holds
-// anything but nops.
+// columns returns the columns a program mentions; others is set if it holds anything but nops. readelf gives a table
+// those columns alone, whatever the rules in them.
 func (d *dumper) columns(cie *CIE, pos, n int, function Addr) (cols columnSet, others bool) {
 	c := cie.section.cursor(pos, pos+n)
 	var i Inst

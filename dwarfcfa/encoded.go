@@ -40,7 +40,8 @@ func (e *Encoded) Addr() Addr { return e.s.Addr + Addr(e.c.pos) }
 // End returns the address after the last byte.
 func (e *Encoded) End() Addr { return e.s.Addr + Addr(len(e.c.data)) }
 
-// Moved reports whether the object may be loaded at any load bias, so that 0 is no address of it.
+// Moved reports whether the object may be loaded at any load bias, so that 0 is no address of it. Then a stored 0 that
+// counts from 0 is null, not an address.
 func (e *Encoded) Moved() bool { return e.s.moved }
 
 // Err returns the first failure, or nil if there was none. It wraps

@@ -69,8 +69,9 @@ func cause(kind error, format string, args ...any) error {
 	return &causeError{msg: fmt.Sprintf(format, args...), kind: kind}
 }
 
-// PrintableName returns a file name unchanged, or quoted if it holds characters
-// that would break a one-line message.
+// PrintableName returns a file name unchanged, or quoted if it holds characters that would break a one-line message.
+// Names come from other users' processes and files; a line feed in one could forge a line of output, an escape sequence
+// write to the terminal.
 func PrintableName(name string) string {
 	for _, r := range name {
 		if !unicode.IsPrint(r) {

@@ -6,6 +6,9 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
+// This file is the definition of a step: what generated code must do, in the plainest form (docs/abi.md, section 2).
+// Tests compare all other ways to take a step with it.
+
 // WordReader is the memory of a target: 8-byte little-endian words at any
 // address, aligned or not. ok is false if the word is unreadable.
 type WordReader interface {
@@ -188,6 +191,7 @@ func (e *evaluator) expr(id ExprID) (uint64, abi.Status) {
 			stack[n-1], stack[n-2] = stack[n-2], stack[n-1]
 		case OpRot:
 			stack[n-1], stack[n-2], stack[n-3] = stack[n-2], stack[n-3], stack[n-1]
+		// The whole word must be readable, also for DW_OP_deref_size of 1, 2 or 4: eh_elf_memory_t reads words.
 		case OpDeref:
 			w, status := e.word(stack[n-1])
 			if status != abi.StatusOK {

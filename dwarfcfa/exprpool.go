@@ -22,8 +22,9 @@ func newExprPool() exprPool {
 	return exprPool{ids: make(map[string]ExprID), entries: make([]exprEntry, 1)}
 }
 
-// intern returns the id of an expression, decoding it when it is new. moved: see decodeExpr. An error
-// means that the pool is full.
+// intern returns the id of an expression, decoding it when it is new. moved: see decodeExpr. An error means that the
+// pool is full. An expression that cannot be compiled has an id too, and its entry the error: rows that use it are
+// RowNotCompiled.
 func (p *exprPool) intern(raw []byte, pushed, moved bool) (ExprID, error) {
 	p.key = append(p.key[:0], 0)
 	if pushed {

@@ -9,6 +9,8 @@ import (
 	"slices"
 )
 
+// This file reads the object's image: what a process has in memory at load bias 0, as far as the file tells.
+
 // segment is a range of addresses of the object, half-open.
 type segment struct {
 	start, end Addr
@@ -58,8 +60,8 @@ func (o *File) Code() iter.Seq2[Addr, Addr] {
 	}
 }
 
-// ReadImage reads the file's bytes for the addresses from addr on into b and
-// returns their number: len(b), or fewer if the segment ends before.
+// ReadImage reads the file's bytes for the addresses from addr on into b and returns their number: len(b), or fewer if
+// the segment ends before. It returns 0 on an error of reading. Relocations are not applied: see mayWrite.
 func (o *File) ReadImage(addr Addr, b []byte) int {
 	for _, p := range o.file.Progs {
 		if p.Type != elf.PT_LOAD || uint64(addr) < p.Vaddr || uint64(addr)-p.Vaddr >= p.Filesz {
@@ -90,9 +92,8 @@ func (o *File) word(addr Addr) (word uint64, ok bool) {
 	return word, !o.mayWrite(addr, uint64(len(b)))
 }
 
-// bases returns the base addresses of encoded pointers of the object's
-// .eh_frame. For DW_EH_PE_datarel this is the global offset table, as in libgcc
-// for pointers in FDEs.
+// bases returns the base addresses of encoded pointers of the object's .eh_frame. For DW_EH_PE_datarel this is the
+// global offset table, as in libgcc for pointers in FDEs. Without a GOT the base is 0.
 func (o *File) bases() Bases {
 	b := Bases{Word: o.word}
 	if s := o.file.Section(".text"); s != nil {

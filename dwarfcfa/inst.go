@@ -4,6 +4,8 @@ import (
 	"fmt"
 )
 
+// This file decodes call frame instructions, for the interpreter and for the dumps.
+
 // Op is a call frame instruction: a DW_CFA_* encoding (DWARF 5 §7.24), with
 // the operand bits of the first three cleared.
 type Op uint8
@@ -83,8 +85,8 @@ type Inst struct {
 	Block  []byte // expressions
 }
 
-// read decodes the instruction at c. function is the FDE's first pc. A failure stays in c; an
-// unknown instruction is one, since its length is not known.
+// read decodes the instruction at c. function is the FDE's first pc. A failure stays in c; an unknown instruction is
+// one, since its length is not known. Products of factored operands wrap.
 func (i *Inst) read(c *cursor, cie *CIE, function Addr) {
 	// The first two bits tell three instructions with an operand from the rest.
 	b := c.u8()

@@ -206,8 +206,8 @@ func (in *Interp) sframeRow(r *sframe.Row, signal, newFP bool) error {
 	return nil
 }
 
-// sframeExpr returns the expression of a register plus an offset; with deref, of the
-// word at that address.
+// sframeExpr returns the expression of a register plus an offset; with deref, of the word at that address. Expressions
+// are interned as bytes of DWARF, so that those of both formats are one.
 func (in *Interp) sframeExpr(r sframe.Rule, deref, pushed bool) (ExprID, error) {
 	// DW_OP_bregN with the offset, then DW_OP_deref if need be.
 	raw := AppendSLEB([]byte{dwOpBreg0 + r.Reg}, int64(r.Offset))
@@ -246,8 +246,8 @@ func (in *Interp) sframeRule(r sframe.Rule) (RegRule, error) {
 	return RegRule{Kind: kind, Expr: id}, err
 }
 
-// sframe finds .sframe, by its section header or through PT_GNU_SFRAME. It returns nil
-// if the object has none.
+// sframe finds .sframe, by its section header or through PT_GNU_SFRAME. It returns nil if the object has none. The
+// error is ErrTruncated, of reading, or of a section that a loader changes: its bytes in memory are not known.
 func (o *File) sframe() (*sframe.Section, error) {
 	const ptGNUSFrame = elf.PT_LOOS + 0x474e554 // from binutils, include/elf/common.h
 	var addr Addr

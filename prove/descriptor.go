@@ -7,6 +7,9 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
+// This file compares descriptors with rows. A descriptor is data that the slow path interprets (asmgen/descriptor.go
+// writes it); slow.go and slowrules.go prove that the code reads it as here.
+
 // descReader reads the bytes of a descriptor in order, as the slow path does.
 type descReader struct {
 	im   *image

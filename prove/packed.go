@@ -42,8 +42,8 @@ func (p *lookupProof) packedLookup(s *state, pages pageTable) error {
 	})
 }
 
-// packedTable proves the lookup of an entry, for every number below 2^32: that what packedEntries reads
-// is what leads to a head.
+// packedTable proves the lookup of an entry, for every number below 2^32: that what packedEntries reads is what leads
+// to a head. The result is kept: all page tables of a file share the code.
 func (p *lookupProof) packedTable(pc uint64) (packedTable, error) {
 	if tab, ok := p.packedTables[pc]; ok {
 		return tab, nil

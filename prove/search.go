@@ -50,9 +50,9 @@ func (p *lookupProof) searchBegins(e *ending, rec, count term, reads int) error 
 	return p.matches(e.state, &w)
 }
 
-// searchLoop proves the loop over 16 keys at a time. Its invariant: rdi is the next
-// key, eax how many keys are left, and all before are at most the low byte. It hands
-// endings to found, with the id's term.
+// searchLoop proves the loop over 16 keys at a time. Its invariant: rdi is the next key, eax how many keys are left,
+// and all before are at most the low byte. It hands endings to found, with the id's term. The number of keys is below
+// 256: a byte of the record has it.
 func (p *lookupProof) searchLoop(pc uint64, found func(e *ending, id term) error) error {
 	t := p.t
 	w := p.v.shared

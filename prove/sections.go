@@ -10,6 +10,9 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
+// This file checks section headers, if there are any. No loader reads them, but gdb and perf do, and take from them
+// what is code and what a symbol's name is.
+
 // section is the expected content of a section header.
 type section struct {
 	typ              elf.SectionType
@@ -102,6 +105,7 @@ func (im *image) readHeaders() (h headerTable, has bool, err error) {
 	if count == 0 && shoff == 0 && names == 0 {
 		return h, false, nil
 	}
+	// elfout writes at most 17; the bound keeps a hostile table small.
 	if count == 0 || shoff > size || shoff%8 != 0 || count > 64 || shdrSize*count > size-shoff || names == 0 ||
 		names >= count ||
 		!zero(im.file[shoff:shoff+shdrSize]) {

@@ -2,7 +2,8 @@ package prove
 
 import "fmt"
 
-// tableLookup proves the way through a table of pages, for the pcs that are given with it.
+// tableLookup proves the way through a table of pages, for the pcs that are given with it. The entry is 4 bytes,
+// signed: a distance from pages.from to the page's code.
 func (p *lookupProof) tableLookup(s *state, pages pageTable) error {
 	if p.packed {
 		return p.packedLookup(s, pages)

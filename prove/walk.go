@@ -6,6 +6,9 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
+// This file proves what lies around steps. A walk is one segment if its caller has an array for pcs. Otherwise pcs go
+// to the own frame, and a segment is as long as that has room; between segments registers go to memory and come back.
+
 // walkProof proves the parts of _eh_elf_walk and _eh_elf_chain_1 outside of steps: the entry, the
 // set-up of the registers, the ends of segments and of the walk.
 type walkProof struct {
