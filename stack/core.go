@@ -17,6 +17,9 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
+// This file reads what a core says: threads with registers, mappings, the signal. Cores of Linux and of gdb's gcore
+// have the same notes, in other orders and with other gaps. A core may come from anywhere, so each number in it has a
+// bound.
 // Types of notes in cores: elf.h.
 const (
 	ntPrstatus = 1
@@ -32,21 +35,22 @@ const (
 	atSysinfoEhdr = 33
 )
 
-// Core is an opened core file.
+// Core is an opened core file. It reads memory from the file when walks need it, so the file must stay open. It is for
+// one goroutine at a time.
 type Core struct {
 	image    *image
-	pid      int32            // in its own namespace
-	comm     string           // at most 15 bytes
-	reason   string           // why it was written
-	entry    uint64           // the program's, at run time; 0: not known
-	vdso     uint64           // address of the vDSO; 0: not known
-	threads  []coreThread     // the one that crashed first
-	mappings []procfs.Mapping // of files, ascending
-	notes    []string         // problems, a line each
-	replaced fileID           // what path is given for
-	path     string
+	pid      int32                        // in its own namespace
+	comm     string                       // at most 15 bytes
+	reason   string                       // why it was written
+	entry    uint64                       // the program's, at run time; 0: not known
+	vdso     uint64                       // address of the vDSO; 0: not known
+	threads  []coreThread                 // the one that crashed first
+	mappings []procfs.Mapping             // of files, ascending
+	notes    []string                     // problems, a line each
+	replaced fileID                       // the program, if path was given for it by Use
+	path     string                       // of the program, in place of where the core has it; "": not given
 	ids      map[fileID][]byte            // build-ids of mapped files
-	all      []procfs.Mapping             // see places
+	all      []procfs.Mapping             // of all memory, see mappedFiles
 	parts    map[fileID][]*procfs.Mapping // of files, in mappings
 	unknown  map[fileID][]*procfs.Mapping // of all: code and headers of files without build-ids
 	compared map[compared]procfs.Comparison
@@ -57,8 +61,8 @@ type Core struct {
 // coreThread is a thread with its registers.
 type coreThread struct {
 	tid    int32
-	signal int // number of the signal it got last, or 0
-	regs   abi.Regs
+	signal int      // number of the signal it got last, or 0
+	regs   abi.Regs // where it was interrupted
 }
 
 // OpenCore reads the headers and notes of a core of size bytes. The error wraps ErrNotCore if it is none.
@@ -71,10 +75,12 @@ func OpenCore(file io.ReaderAt, size int64) (*Core, error) {
 	return c, nil
 }
 
-// mostImages bounds the files that are made of a core's memory, in bytes.
+// mostImages bounds the files that are made of a core's memory, in bytes: programs that were removed or that a
+// container had. libxul, the largest library in wide use, has 160 MB.
 const mostImages = 256 << 20
 
-// finish notes which parts of a core are missing, and reads the build-ids.
+// finish notes which parts of a core are missing, and reads the build-ids. It is apart from coreOf, as it needs
+// memory, which a core from a pipe has only after it was read to its end.
 func (c *Core) finish() {
 	if c.image.size < c.image.wanted {
 		c.notes = append(c.notes, fmt.Sprintf("the core is cut short: it has %d of %d bytes; stacks may end early",
@@ -91,7 +97,8 @@ func (c *Core) finish() {
 	c.images, c.room = make(map[fileID]*unwind.Object), min(c.image.size, mostImages)
 }
 
-// coreOf reads the headers and notes of a core whose file has size bytes.
+// coreOf reads the headers and notes of a core whose file has size bytes. Without any thread there is nothing to show:
+// an error. Other notes may be missing.
 func coreOf(file io.ReaderAt, size int64) (*Core, error) {
 	im, err := openImage(file, size)
 	if err != nil {
@@ -118,11 +125,12 @@ func coreOf(file io.ReaderAt, size int64) (*Core, error) {
 	return c, nil
 }
 
-// note stores what a note says.
+// note stores what a note says. Notes of a form that is not known are skipped: other systems use the numbers, too.
 func (c *Core) note(kind uint32, d []byte) {
 	le := binary.LittleEndian
 	switch kind {
 	case ntPrstatus: // struct elf_prstatus of linux/elfcore.h
+		// offsets of pr_cursig, pr_pid and pr_reg, which has 27 registers
 		const signal, pid, regs, size = 12, 32, 112, 112 + 27*8
 		if len(d) < size || len(c.threads) >= mostThreads {
 			return
@@ -130,6 +138,7 @@ func (c *Core) note(kind uint32, d []byte) {
 		t := coreThread{tid: int32(le.Uint32(d[pid:])), signal: int(le.Uint16(d[signal:])), regs: coreRegs(d[regs:])}
 		c.threads = append(c.threads, t)
 	case ntPrpsinfo: // struct elf_prpsinfo
+		// offsets of pr_pid and pr_fname, which has 16 bytes
 		const pid, name, size = 24, 40, 16
 		if len(d) < name+size {
 			return
@@ -138,6 +147,7 @@ func (c *Core) note(kind uint32, d []byte) {
 		comm, _, _ := bytes.Cut(d[name:name+size], []byte{0})
 		c.comm = string(comm)
 	case ntSiginfo:
+		// each thread may have the note; the first is of the thread that crashed
 		if c.reason == "" {
 			c.reason = signalText(d)
 		}
@@ -155,7 +165,8 @@ func (c *Core) note(kind uint32, d []byte) {
 	}
 }
 
-// coreRegs reads a struct user_regs_struct: sys/user.h.
+// coreRegs reads a struct user_regs_struct: sys/user.h. b has at least the 27 registers. The program counter is exact:
+// the thread was interrupted there.
 func coreRegs(b []byte) abi.Regs {
 	regs := abi.Regs{Valid: abi.AllRegs, Exact: 1}
 	// in the order of the structure; -1: orig_rax, cs, eflags
@@ -168,8 +179,9 @@ func coreRegs(b []byte) abi.Regs {
 	return regs
 }
 
-// signalText says what a siginfo_t holds: sigaction(2).
+// signalText says what a siginfo_t holds, such as "SIGSEGV at address 0x10": sigaction(2). "": it says nothing.
 func signalText(d []byte) string {
+	// offsets of si_code, of si_addr and of si_pid, which share a union
 	const code, address, pid, size = 8, 16, 16, 24
 	if len(d) < size {
 		return ""
@@ -193,7 +205,8 @@ func signalText(d []byte) string {
 const signalNames = "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG XCPU " +
 	"XFSZ VTALRM PROF WINCH IO PWR SYS"
 
-// signalName returns the name of a signal; "": there is none.
+// signalName returns the name of a signal; "": there is none. Real-time signals, from 32 on, have numbers alone, as
+// the C library keeps some of them.
 func signalName(n int) string {
 	const last = 64
 	if n <= 0 || n > last {
@@ -214,13 +227,14 @@ const (
 // mapped reads NT_FILE: the number of mappings, the size of a page, then for each start, end and offset in pages,
 // then the names (fs/binfmt_elf.c, fill_files_note).
 func (c *Core) mapped(d []byte) {
-	const head, entry = 16, 24
+	const head, entry = 16, 24 // bytes
 	if len(d) < head {
 		return
 	}
 	le := binary.LittleEndian
 	n, page := le.Uint64(d), le.Uint64(d[8:])
 	d = d[head:]
+	// each has its numbers and at least the zero that ends its name
 	if n > uint64(len(d))/(entry+1) {
 		c.notes = append(c.notes, fmt.Sprintf("the core lists %d mapped files in %d bytes: they are left out", n, len(d)))
 		return
@@ -258,6 +272,7 @@ func (c *Core) mapped(d []byte) {
 	countFiles(c.mappings)
 }
 
+// sortByStart sorts mappings by address, as lookups want them. Those of a damaged core may overlap: the order is kept.
 func sortByStart(list []procfs.Mapping) {
 	slices.SortStableFunc(list, func(a, b procfs.Mapping) int { return cmp.Compare(a.Start, b.Start) })
 }
@@ -296,7 +311,8 @@ func (c *Core) mappedFiles() []procfs.Mapping {
 	return list
 }
 
-// VDSO returns the image of the vDSO that the process had.
+// VDSO returns the image of the vDSO that the process had: the kernel that wrote the core need not be the one that
+// runs here. It may be cut short, as the core may be.
 func (c *Core) VDSO() ([]byte, error) {
 	const most = 1 << 20 // real ones have two pages
 	start, end := c.image.region(c.vdso)
@@ -307,7 +323,7 @@ func (c *Core) VDSO() ([]byte, error) {
 	return b[:c.image.read(b, start)], nil
 }
 
-// Program returns the name of the file that was executed; "": it is not known.
+// Program returns the name of the file that was executed, by AT_ENTRY of the auxiliary vector; "": it is not known.
 func (c *Core) Program() string {
 	if f := c.file(c.entry); f != nil && c.entry != 0 {
 		return f.Name
@@ -315,7 +331,8 @@ func (c *Core) Program() string {
 	return ""
 }
 
-// Use takes the file at path for the program. The error says that the file is another program.
+// Use takes the file at path for the program. The error says that the file is another program: by build-id, or where
+// the core has none, by the bytes that it has.
 func (c *Core) Use(path string, objects *unwind.Objects) error {
 	if c.Program() == "" {
 		return errors.New("the core does not say which program it is of")
@@ -337,7 +354,8 @@ func (c *Core) Use(path string, objects *unwind.Objects) error {
 	return nil
 }
 
-// Target takes the stacks of the core's threads, in its order: Linux writes the thread that crashed first.
+// Target takes the stacks of the core's threads, in its order: Linux writes the thread that crashed first. With an
+// error, as of ctx, the target has the threads before it.
 func (c *Core) Target(ctx context.Context, opt Options) (*Target, error) {
 	t := c.target()
 	t.named(placeAll(c.all, func(m *procfs.Mapping) *unwind.Object { return c.object(opt.Objects, m) },
@@ -348,7 +366,7 @@ func (c *Core) Target(ctx context.Context, opt Options) (*Target, error) {
 	return t, c.walk(ctx, t, newWalker(&opt), read.read, c.image.region)
 }
 
-// leastBudget is how many bytes the walks of a small core may read.
+// leastBudget is how many bytes the walks of a small core may read. Stacks of copies that grow are read several times.
 const leastBudget = 1 << 30
 
 // budget is a memory of which a number of bytes can be read in all.
@@ -357,6 +375,7 @@ type budget struct {
 	left   uint64
 }
 
+// read is a memory. Once nothing is left, it reads nothing, and walks end as at memory that is missing.
 func (b *budget) read(p []byte, addr uint64) int {
 	n := b.memory(p[:min(uint64(len(p)), b.left)], addr)
 	b.left -= uint64(max(0, n))
@@ -366,7 +385,8 @@ func (b *budget) read(p []byte, addr uint64) int {
 // mostFrames bounds the frames of all threads: 128 MB of addresses.
 const mostFrames = 16 << 20
 
-// walk takes the stacks of the core's threads from memory; region returns the mapping of an address.
+// walk takes the stacks of the core's threads from memory; region returns the mapping of an address. They are added to
+// t one by one, so that what was taken before an interruption is there.
 func (c *Core) walk(ctx context.Context, t *Target, w *walker, read memory,
 	region func(uint64) (start, end uint64)) error {
 	frames := 0

@@ -23,7 +23,7 @@ import (
 // MaxFrames is how many frames of a stack are kept by default.
 const MaxFrames = 4096
 
-// walked is how many frames of a stack are looked at, at most.
+// walked is how many frames of a stack are looked at, at most: a stack of 8 MB (ulimit -s) holds a million words.
 const walked = 1 << 21
 
 // Errors about processes; they are wrapped. Those about rights wrap fs.ErrPermission.

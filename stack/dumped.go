@@ -9,6 +9,8 @@ import (
 	"github.com/ehasm/ehasm/internal/files/procfs"
 )
 
+// This file is for handlers of kernel.core_pattern: memory comes from the process, which the kernel keeps while it
+// writes, as to read all of a large core would take much longer.
 // TakeDumped takes the stacks of a process while the kernel writes its core, for a handler of kernel.core_pattern.
 // core, from OpenDump, has the registers. TakeDumped reads memory from the process, which exists until the pipe is read
 // or closed. pid and tid are the process and the thread that crashed, as in this /proc: %P and %I of core(5).
@@ -26,6 +28,7 @@ func (l *Live) TakeDumped(ctx context.Context, pid, tid int32, core *Core) (*Tar
 		t.Notes = append(t.Notes, fmt.Sprintf("%d of %d threads are left out: %v", len(core.threads)-len(t.Threads),
 			len(core.threads), err))
 	}
+	// the core has ids of the process's own PID namespace, as of a container
 	names := dumpedNames(pid)
 	for i := range t.Threads {
 		if here, ok := names[t.Threads[i].TID]; ok {

@@ -11,6 +11,8 @@ import (
 	"sort"
 )
 
+// This file reads the ELF part of a core: program headers, segments and notes (gABI chapter 5, elf(5)). It takes files
+// that are cut short, as by ulimit -c, with what they have.
 // ErrNotCore says that a file is no core of an x86-64 program. Errors of functions that open cores wrap it.
 var ErrNotCore = errors.New("not a core file of an x86-64 program")
 
@@ -21,7 +23,7 @@ const (
 	manyPhdrs   = 0xffff  // PN_XNUM: section 0 has their number
 	mostPhdrs   = 4 << 20 // a process may have a million mappings or more
 	mostThreads = 1 << 20
-	noteHeader  = 12
+	noteHeader  = 12      // struct Elf64_Nhdr: n_namesz, n_descsz, n_type
 	mostNotes   = 1 << 30 // bytes; a thread has some KB
 )
 
@@ -32,7 +34,7 @@ type segment struct {
 	exec       bool
 }
 
-// image is an opened core: its headers.
+// image is an opened core: its headers. It is read by offset, and keeps no memory of the process.
 type image struct {
 	file     io.ReaderAt
 	size     uint64    // of the file, in bytes
@@ -41,7 +43,8 @@ type image struct {
 	notes    []segment // offsets and sizes alone
 }
 
-// openImage reads the headers of a core of size bytes.
+// openImage reads the headers of a core of size bytes. Segments that lie behind the end of the file are kept: their
+// addresses were mapped.
 func openImage(file io.ReaderAt, size int64) (*image, error) {
 	var h [ehdrSize]byte
 	if n, err := file.ReadAt(h[:], 0); n < len(h) {
@@ -63,6 +66,7 @@ func openImage(file io.ReaderAt, size int64) (*image, error) {
 	if n > mostPhdrs || off > im.size || n*phdrSize > im.size-off {
 		return nil, fmt.Errorf("core cut short: %d program headers at offset %d of %d bytes", n, off, size)
 	}
+	// n is in bounds of the file, so a small core allocates little
 	table := make([]byte, n*phdrSize)
 	if _, err := file.ReadAt(table, int64(off)); err != nil && err != io.EOF {
 		return nil, err
@@ -117,7 +121,8 @@ func notesNumber(first []byte, headers uint64) (uint64, error) {
 	return (notes - headers) / phdrSize, nil
 }
 
-// add takes a program header.
+// add takes a program header. One whose end lies beyond the last address or offset is left out. Offsets in it: gABI,
+// Elf64_Phdr: p_type 0, p_flags 4, p_offset 8, p_vaddr 16, p_filesz 32, p_memsz 40.
 func (im *image) add(p []byte) {
 	le := binary.LittleEndian
 	s := segment{start: le.Uint64(p[16:]), off: le.Uint64(p[8:]), size: le.Uint64(p[32:]),
@@ -146,7 +151,9 @@ func (im *image) find(addr uint64) *segment {
 	return nil
 }
 
-// read is a memory: it reads what the file has.
+// read is a memory: it reads what the file has, over the borders of adjacent segments. Memory that a segment has and
+// the file has not (p_memsz above p_filesz) is unreadable: gdb leaves out what it can find in files, so it need not be
+// zero.
 func (im *image) read(p []byte, addr uint64) (n int) {
 	for n < len(p) {
 		s := im.find(addr)
@@ -204,7 +211,7 @@ func (im *image) eachNote(want func(kind uint32) int, f func(kind uint32, desc [
 // aligned rounds up to the alignment of notes in cores: 4 bytes.
 func aligned(n uint64) uint64 { return (n + 3) &^ 3 }
 
-// fill reads bytes of the file.
+// fill reads bytes of the file: all of p, or it returns why not.
 func (im *image) fill(p []byte, off uint64) error {
 	if n, err := im.file.ReadAt(p, int64(off&(1<<62-1))); n < len(p) {
 		return err

@@ -20,12 +20,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// This file takes stacks of processes. A thread is stopped by ptrace while registers and stack are copied, and walked
+// once it runs again: the walk may read files, and nothing may stop a program for as long as that takes.
 // How long to wait for threads to stop.
 const (
 	patience      = 100 * time.Millisecond // for a thread
-	leastPatience = time.Millisecond
-	allPatience   = time.Second      // for all that do not stop, together
-	runPatience   = 10 * time.Second // for all that wait for a CPU, as beside a real-time thread
+	leastPatience = time.Millisecond       // for a thread, once allPatience is used up
+	allPatience   = time.Second            // for all that do not stop, together
+	runPatience   = 10 * time.Second       // for all that wait for a CPU, as beside a real-time thread
 )
 
 // Live takes the stacks of processes, as often as the caller wants. It keeps what it has read of their files. Only one
@@ -38,7 +40,8 @@ type Live struct {
 	space
 }
 
-// space is the address space of the last process whose stacks were taken.
+// space is the address space of the last process whose stacks were taken. It is read anew with each Take; a PID may by
+// then be another process's.
 type space struct {
 	pid  int32
 	read memory           // set with list
@@ -46,7 +49,8 @@ type space struct {
 	maps *unwind.Maps
 }
 
-// mostOpen is how many files are kept open.
+// mostOpen is how many files are kept open, of all processes, so that those that are removed can still be read. It is
+// a quarter of the usual limit on descriptors.
 const mostOpen = 256
 
 // NewLive returns a Live.
@@ -66,7 +70,7 @@ func (l *Live) Take(ctx context.Context, pid int32, consistent bool) (t *Target,
 	return t, err
 }
 
-// enter makes pid the process whose stacks are taken.
+// enter makes pid the process whose stacks are taken. What was noted of another one's threads is of no use.
 func (l *Live) enter(pid int32) {
 	if pid != l.pid {
 		l.space = space{pid: pid}
@@ -81,7 +85,8 @@ func readLive(ctx context.Context, pid int32, opt Options) (t *Target, end func(
 	return t, l.Close, err
 }
 
-// onThread calls f on an OS thread that ends afterwards. Its end cancels the stops that came too late for f.
+// onThread calls f on an OS thread that ends afterwards. ptrace(2) works only on the thread that has attached, so a
+// goroutine must not move. The thread's end cancels the stops that came too late for f.
 func onThread(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -116,7 +121,8 @@ func (l *Live) take(ctx context.Context, consistent bool) (*Target, error) {
 	return t, nil
 }
 
-// readMaps reads what the process has mapped.
+// readMaps reads what the process has mapped. It is called again when a stack leads out of the mappings that were
+// read: a library may have been loaded meanwhile.
 func (l *Live) readMaps() error {
 	of := procfs.Living(l.pid)
 	list, err := procfs.Mappings(of)
@@ -145,7 +151,8 @@ func (l *space) region(addr uint64) (start, end uint64) {
 	return 0, 0
 }
 
-// stops bounds the total wait for threads that do not stop.
+// stops bounds the total wait for threads that do not stop, so that a process with a thousand of them, as behind a
+// network file system that hangs, takes a second and not a hundred.
 type stops struct {
 	left     time.Duration
 	hungry   time.Duration        // for those that wait for a CPU
@@ -177,7 +184,8 @@ func (s *stops) await(tid int32) (held, error) {
 	}
 }
 
-// takeEach takes the stacks of the threads one by one, also of those that start meanwhile.
+// takeEach takes the stacks of the threads one by one, also of those that start meanwhile, until a look finds no new
+// ones. An error says that there is no stack at all; what is wrong with one thread is in its Missing.
 func (l *Live) takeEach(ctx context.Context, t *Target, s *stops) error {
 	seen := make(map[int32]bool)
 	for again := true; again; {
@@ -221,6 +229,7 @@ func (l *Live) takeEach(ctx context.Context, t *Target, s *stops) error {
 
 // takeOne takes the stack of a thread. It repeats that with a larger copy as long as the walk needs more.
 func (l *Live) takeOne(th *Thread, s *stops) error {
+	// firstCopy times 8 in each try: the third is mostCopy. Other tries are for other stacks, and for new mappings.
 	const tries, mostReads = 6, 3
 	want := l.wanted(th.TID) // by what the last walk needed
 	for range tries {
@@ -253,7 +262,8 @@ func (l *Live) takeOne(th *Thread, s *stops) error {
 	return nil
 }
 
-// wanted returns the parts of a thread's stack to copy first.
+// wanted returns the parts of a thread's stack to copy first: those that its last walk needed, as a thread with a deep
+// stack is likely to have one again.
 func (l *Live) wanted(tid int32) []part {
 	if want := l.want[tid]; want != nil {
 		return want
@@ -279,9 +289,10 @@ func (l *Live) copy(h *held, want []part, most int) (regs abi.Regs, parts []copi
 }
 
 // takeAll stops all threads, copies their stacks and lets them go on. takeEach must have run before: it finds the size
-// of each stack, and reads the files that walks need.
+// of each stack, and reads the files that walks need. A stack that has grown since is cut, as no thread is stopped
+// twice.
 func (l *Live) takeAll(t *Target, s *stops) {
-	const room, least = 256 << 20, 32 << 10 // of all copies, and of one
+	const room, least = 256 << 20, 32 << 10 // bytes of all copies, and of one
 	begin := time.Now()
 	all := l.stopAll(t, s)
 	// taken is a copy of one thread; walking waits until all threads run again.

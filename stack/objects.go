@@ -11,6 +11,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
+// This file decides which file the code at an address is from, for processes and cores: a file of the same name may be
+// another one by now. Wrong unwind tables would give stacks that look right.
 // readerAt is an io.ReaderAt of a target's memory from an address on.
 type readerAt struct {
 	read memory
@@ -26,7 +28,8 @@ func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// placeAll maps the code of a process. list has all mappings, ascending.
+// placeAll maps the code of a process. list has all mappings, ascending. Anonymous memory with code may be a file's
+// that was moved there (mapped.Moved), as programs do that remap themselves to huge pages.
 func placeAll(list []procfs.Mapping, object func(*procfs.Mapping) *unwind.Object,
 	read func(addr uint64, b []byte) int) *unwind.Maps {
 	var space unwind.Space
@@ -51,6 +54,7 @@ type fileID struct {
 	inode uint64 // in a core, see countFiles
 }
 
+// fileOf returns which file a mapping is of.
 func fileOf(m *procfs.Mapping) fileID { return fileID{m.Name, m.Inode} }
 
 // countFiles numbers the files of each name, since a core has no inodes. list ascends. The parts of a file are mapped
@@ -69,8 +73,8 @@ func countFiles(list []procfs.Mapping) {
 	}
 }
 
-// buildIDs returns the build-ids of mapped files as they are in memory: a file may have been replaced
-// since. Files whose first page is not in memory have none.
+// buildIDs returns the build-ids of mapped files as they are in memory: a file may have been replaced since. Files
+// whose first page is not in memory have none. Only files with code are asked for: of others, no stack needs anything.
 func buildIDs(list []procfs.Mapping, read memory) map[fileID][]byte {
 	needed := make(map[fileID]bool)
 	for _, m := range list {
@@ -94,7 +98,8 @@ func buildIDs(list []procfs.Mapping, read memory) map[fileID][]byte {
 // errOther says that an object's file is another one.
 var errOther = errors.New("the file has other bytes than the memory in the core")
 
-// object returns the object of a mapping.
+// object returns the object of a mapping: the file that was named for it, else the file of this name with the build-id
+// that the core has, else what the core itself has of the file.
 func (c *Core) object(objects *unwind.Objects, m *procfs.Mapping) *unwind.Object {
 	of := fileOf(m)
 	if of == c.replaced && c.path != "" {
@@ -148,7 +153,8 @@ type compared struct {
 }
 
 // compare compares an object's file with the memory in the core, as far as that has the file's headers and code. A
-// build-id that is known says it without.
+// build-id that is known says it without: such a file was found by it. The result is remembered: each mapping of a
+// file asks.
 func (c *Core) compare(o *unwind.Object, with fileID) procfs.Comparison {
 	if len(c.ids[with]) > 0 {
 		return procfs.Equal

@@ -6,6 +6,8 @@ import (
 	"io"
 )
 
+// This file reads cores that come by a pipe, which cannot seek: ELF header, program headers and notes, in this order,
+// as the kernel writes them. What follows is spool.go's.
 // mostHead bounds the headers and notes of a core that comes by a pipe, in bytes. A thread has 3 KB of notes.
 const mostHead = 256 << 20
 
@@ -15,7 +17,7 @@ type headReader struct {
 	head bytes.Buffer // what was read so far
 }
 
-// until reads up to an offset.
+// until reads up to an offset; less is no error only if that much was read before.
 func (r *headReader) until(end uint64) error {
 	if end > mostHead {
 		return fmt.Errorf("the headers and notes of the core reach to byte %d: from a pipe, at most %d are read", end,
@@ -29,7 +31,8 @@ func (r *headReader) until(end uint64) error {
 	}
 }
 
-// image reads the headers.
+// image reads the headers. For more than 65,534 segments their number is in section 0, at the end of the core: it is
+// worked out from where the notes are.
 func (r *headReader) image() (*image, error) {
 	if err := r.until(ehdrSize); err != nil {
 		if r.head.Len() > 0 {

@@ -24,7 +24,7 @@ var (
 
 const (
 	eventShift  = 16                    // of the event in a wait status, in bits: ptrace(2)
-	compatCode  = 0x23                  // the selector __USER32_CS
+	compatCode  = 0x23                  // the selector __USER32_CS: arch/x86/include/asm/segment.h
 	shortestNap = 20 * time.Microsecond // between two looks at a thread, from microseconds on
 	longestNap  = time.Millisecond
 )
@@ -36,7 +36,8 @@ type held struct {
 	since  time.Time
 }
 
-// interrupt asks a thread to stop. It need not have stopped on return.
+// interrupt asks a thread to stop. It need not have stopped on return. PTRACE_SEIZE, unlike PTRACE_ATTACH, sends no
+// SIGSTOP, which a program could see; errors are ptrace(2)'s, or errGone.
 func interrupt(tid int) error {
 	if err := ignoreEINTR(func() error { return unix.PtraceSeize(tid) }); err != nil {
 		return err
@@ -76,14 +77,15 @@ func await(tid int, until time.Time) (held, error) {
 	}
 }
 
-// release lets a thread go on and returns for how long it was stopped.
+// release lets a thread go on and returns for how long it was stopped. It hands on the signal that had stopped it. The
+// raw call keeps the Go scheduler from running another goroutine first.
 func (h *held) release() time.Duration {
 	// An error means that it was killed meanwhile.
 	unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_DETACH, uintptr(h.tid), 0, uintptr(h.signal), 0, 0)
 	return time.Since(h.since)
 }
 
-// registers returns the registers of a stopped thread.
+// registers returns the registers of a stopped thread; errCompat if it runs 32-bit code, which has other unwind rules.
 func (h *held) registers() (regs abi.Regs, err error) {
 	var r unix.PtraceRegs
 	if err := unix.PtraceGetRegs(h.tid, &r); err != nil {

@@ -15,7 +15,8 @@ import (
 )
 
 // NewObjects returns a set of objects. It sets Prepare of the options: objects are unwound by rows made on demand, and
-// if the options say how one is compiled, by an eh_elf once that pays. What the rows need ends with ctx.
+// if the options say how one is compiled, by an eh_elf once that pays. What the rows need ends with ctx; the caller
+// closes the objects.
 func NewObjects(ctx context.Context, opt unwind.Options) *unwind.Objects {
 	const atOnce = 4 << 20 // bytes, for which the analysis takes less than a second; musl's libc has 600 KB and no table
 	maker := rows.New(rows.Options{Background: true, AtOnce: atOnce})
@@ -66,7 +67,7 @@ type CoreFile struct {
 	io.Closer
 }
 
-// OpenCoreFile is OpenCore for the regular file at path.
+// OpenCoreFile is OpenCore for the regular file at path. The caller closes it once the target is no longer read from.
 func OpenCoreFile(path string) (*CoreFile, error) {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -88,7 +89,7 @@ func OpenCoreFile(path string) (*CoreFile, error) {
 }
 
 // read names the frames of what take returns. live says that the target is a process, which exists. end, which take
-// returns, ends the use of the target's files.
+// returns, also with an error, ends the use of the target's files.
 func (opt Options) read(ctx context.Context, live bool, vdso func() ([]byte, error),
 	take func(Options) (t *Target, end func(), err error)) (*Target, error) {
 	ctx, stop := context.WithCancel(ctx)
@@ -116,7 +117,7 @@ func (opt Options) read(ctx context.Context, live bool, vdso func() ([]byte, err
 	return t, nil
 }
 
-// name sets the frames of a thread.
+// name sets the frames of a thread, one for each of its PCs.
 func (th *Thread) name(cache *symbolize.Cache, t *Target) {
 	th.Frames = make([]Frame, len(th.PCs))
 	for i, f := range cache.Backtrace(t.Maps, t.PID, th.PCs) {

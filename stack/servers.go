@@ -14,12 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pageSize is of x86-64, in bytes.
+// pageSize is the size of a page on x86-64, in bytes. Large pages have several entries in pagemap.
 const pageSize = 4096
 
 // askNoServer returns a memory that reads from a process, but waits for no FUSE server, which any user may run: its
-// answer may never come, and until then not even SIGKILL ends who waits. Of mapped files that a server may have, it
-// reads the pages that the process has in memory.
+// answer may never come, and until then not even SIGKILL ends a reader. Of mapped files that a server may have, it
+// reads the pages that the process has in memory. Device numbers with major 0 are of file systems without a disk:
+// FUSE, but also tmpfs, overlayfs and NFS.
 func askNoServer(pid int32, list []procfs.Mapping, plain memory) memory {
 	var served []procfs.Mapping
 	var local map[string]bool

@@ -13,6 +13,8 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
+// This file keeps of a core in a pipe what stacks need. The core of a database has 100 GB, of which stacks have some
+// MB; to read on is all that the writer needs.
 // Bounds on what is kept of a core that comes by a pipe, in bytes.
 const (
 	smallSegment = 8 << 20  // kept whole
@@ -20,7 +22,7 @@ const (
 	segmentTail  = 8 << 20  // and the end, where stacks begin
 	stackKept    = 8 << 20  // from each stack pointer on
 	mostKept     = 2 << 30  // in all, without pages of zeros
-	spoolPage    = 4096
+	spoolPage    = 4096     // the unit in which zeros are left out, as holes of the file
 )
 
 // OpenCorePipe reads a core from a pipe to its end. It keeps what stacks need in a temporary file without a name: small
@@ -69,7 +71,8 @@ func (im *image) notesFirst() bool {
 	return true
 }
 
-// spool copies pieces of a core to a file, at their offsets.
+// spool copies pieces of a core to a file, at their offsets, so that the headers stay right. The file has holes
+// between.
 type spool struct {
 	in     *bufio.Reader
 	offset uint64 // of in
@@ -130,7 +133,8 @@ func (s *spool) core(im *image, sps []uint64) (*Core, error) {
 	return c, nil
 }
 
-// copy keeps size bytes from an offset on, and returns how many there are.
+// copy keeps size bytes from an offset on, and returns how many there are; less if the core ends, or the room does.
+// Calls must ascend by offset: what lies before is gone.
 func (s *spool) copy(off, size uint64) (got uint64, err error) {
 	if off+size <= s.offset {
 		return size, nil // notes that are in the head

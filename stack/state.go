@@ -17,10 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// This file reads from /proc what a thread does before it is stopped, as the stop itself changes it, and explains why
+// one may not be stopped.
 // ended is the state of a thread that its parent has not waited for yet.
 const ended = "has ended"
 
-// runnable reports whether a thread would run if it got a CPU.
+// runnable reports whether a thread would run if it got a CPU: state R of proc_pid_stat(5), after the name, which may
+// have any characters.
 func runnable(tid int32) bool {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", tid)) // no file, no thread
 	return bytes.Contains(b[max(0, bytes.LastIndexByte(b, ')')):], []byte(") R "))
@@ -39,7 +42,7 @@ func kernelStack(pid, tid int32) (list []string) {
 	return list
 }
 
-// describe returns the name of a thread and what it does, before it is stopped.
+// describe returns the name of a thread and what it does, before it is stopped. Both are "" if the thread has gone.
 func describe(pid, tid int32) (comm, state string) {
 	task := fmt.Sprintf("/proc/%d/task/%d/", pid, tid)
 	b, err := os.ReadFile(task + "stat")
@@ -118,7 +121,8 @@ type call struct {
 	argument argument
 }
 
-// calls are the system calls that block for long: asm/unistd_64.h.
+// syscalls are the system calls that block for long, by number: asm/unistd_64.h. 455 has no name in package unix yet.
+// Of the others, a number is enough: they are seldom met.
 var syscalls = map[int]call{
 	unix.SYS_FUTEX: {"futex", address}, unix.SYS_FUTEX_WAITV: {"futex_waitv", address}, 455: {"futex_wait", address},
 	unix.SYS_READ: {"read", descriptor}, unix.SYS_WRITE: {"write", descriptor}, unix.SYS_READV: {"readv", descriptor},
@@ -145,7 +149,8 @@ var syscalls = map[int]call{
 	unix.SYS_OPENAT: {"openat", none},
 }
 
-// refused explains why a thread may not be looked at, and what helps.
+// refused explains why a thread may not be looked at, and what helps. The kernel says EPERM for all reasons: which one
+// it is follows from /proc, and the first that holds is named.
 func refused(tid int32, err error) error {
 	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
 		return fmt.Errorf("ptrace of thread %d: %w", tid, err)

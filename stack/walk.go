@@ -9,12 +9,14 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
+// This file walks over copies of stacks. A stack is mostly one piece of memory, but signal handlers and coroutines
+// have others; a walk that needs a word that was not copied says which piece it wants.
 // Bounds of copies of a stack, in bytes.
 const (
-	firstCopy = 256 << 10
-	mostCopy  = 64 << 20
-	redZone   = 128 // below rsp: x86-64 psABI 3.2.2
-	mostParts = 4   // of a stack, such as a signal handler's and the one it interrupted
+	firstCopy = 256 << 10 // enough for nearly all stacks
+	mostCopy  = 64 << 20  // for deep recursion, where ulimit -s allows it
+	redZone   = 128       // below rsp: x86-64 psABI 3.2.2
+	mostParts = 4         // of a stack, such as a signal handler's and the one it interrupted
 )
 
 // part is a piece of stack to copy: size bytes from the stack pointer sp on, and the red zone.
@@ -32,10 +34,12 @@ type copied struct {
 // memory reads bytes of a target at an address and returns how many could be read.
 type memory func(p []byte, addr uint64) int
 
-// copyPart copies a part of a stack. region returns the bounds of the mapping at an address; of an address
-// in no mapping, two zeros.
+// copyPart copies a part of a stack, down to the next border of a mapping: behind a stack, other memory may be mapped,
+// which is no stack. region returns the bounds of the mapping at an address; of an address in no mapping, two zeros.
+// What cannot be read is missing at the end.
 func copyPart(read memory, region func(uint64) (start, end uint64), p part) copied {
 	const word = 8
+	// a leaf function may keep its caller's registers in the red zone, below rsp
 	lo := p.sp&^(word-1) - redZone
 	size := p.size
 	if start, end := region(p.sp); end > p.sp {
@@ -95,7 +99,7 @@ func (t *Thread) FrameNumber(i int) int {
 	return i
 }
 
-// walkAll is walk for the whole stack.
+// walkAll is walk for the whole stack. If there are more frames than room for them, it begins anew with more.
 func (w *walker) walkAll(t *Thread, maps *unwind.Maps, regs abi.Regs, parts []copied) (more []part) {
 	start := regs
 	t.PCs, t.Guessed, t.End = nil, nil, unwind.Unreadable
