@@ -75,8 +75,8 @@ func OpenCore(file io.ReaderAt, size int64) (*Core, error) {
 	return c, nil
 }
 
-// mostImages bounds the files that are made of a core's memory, in bytes: programs that were removed or that a
-// container had. libxul, the largest library in wide use, has 160 MB.
+// mostImages bounds the files that are made of a core's memory, in bytes: programs that were removed, or
+// that a container had.
 const mostImages = 256 << 20
 
 // finish notes which parts of a core are missing, and reads the build-ids. It is apart from coreOf, as it needs

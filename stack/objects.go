@@ -153,7 +153,7 @@ type compared struct {
 }
 
 // compare compares an object's file with the memory in the core, as far as that has the file's headers and code. A
-// build-id that is known says it without: such a file was found by it. The result is remembered: each mapping of a
+// build-id that is known says it without: the file was found by it. The result is remembered: each mapping of a
 // file asks.
 func (c *Core) compare(o *unwind.Object, with fileID) procfs.Comparison {
 	if len(c.ids[with]) > 0 {

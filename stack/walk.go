@@ -34,9 +34,9 @@ type copied struct {
 // memory reads bytes of a target at an address and returns how many could be read.
 type memory func(p []byte, addr uint64) int
 
-// copyPart copies a part of a stack, down to the next border of a mapping: behind a stack, other memory may be mapped,
-// which is no stack. region returns the bounds of the mapping at an address; of an address in no mapping, two zeros.
-// What cannot be read is missing at the end.
+// copyPart copies a part of a stack, as far as the mapping of its stack pointer reaches: what is mapped behind a stack
+// is none. region returns the bounds of the mapping at an address; of an address in no mapping, two zeros. What cannot
+// be read is missing at the end.
 func copyPart(read memory, region func(uint64) (start, end uint64), p part) copied {
 	const word = 8
 	// a leaf function may keep its caller's registers in the red zone, below rsp

@@ -39,8 +39,8 @@ const (
 
 // Client fetches files from servers. Its methods are safe for concurrent use.
 type Client struct {
-	URLs    []string
-	Folder  string        // the cache
+	URLs    []string      // of servers, asked in this order; file:///FOLDER is one, too
+	Folder  string        // the cache: a folder for each build-id, as other clients have it
 	Timeout time.Duration // without leastBytes from a server
 	MaxTime time.Duration // for a whole file; 0: any
 	MaxSize int64         // bytes of a file; 0: any
@@ -53,7 +53,7 @@ type Client struct {
 	calls map[string]*call // by path in the cache; they stay, so each file is asked for once
 }
 
-// call is the result of a fetch, shared by all concurrent callers.
+// call is the result of a fetch, shared by all concurrent callers: workers meet the same library at the same time.
 type call struct {
 	sync.Once
 	path string
@@ -104,7 +104,8 @@ func New(getenv func(string) string) *Client {
 	return c
 }
 
-// staySecure follows no redirect from https to http, where others may answer.
+// staySecure follows no redirect from https to http, where others may answer. The build-id of the answer is checked,
+// but it is no signature: anyone can make a file with it.
 func staySecure(next *http.Request, before []*http.Request) error {
 	const most = 10 // as the default
 	if len(before) >= most {
@@ -152,9 +153,9 @@ func isFolder(path string) bool {
 	return err == nil && st.IsDir()
 }
 
-// Find returns the path of a file in the cache, and downloads it if necessary. A file
-// with another build-id is an error. The error wraps ErrNotFound where all servers have
-// answered that they do not have it.
+// Find returns the path of a file in the cache, and downloads it if necessary. A file with another build-id is an
+// error. The error wraps ErrNotFound where all servers have answered that they do not have it. The first call for a
+// file decides: its ctx and its error are those of all later ones.
 func (c *Client) Find(ctx context.Context, buildID []byte, kind Kind) (string, error) {
 	const least = 2 // bytes; the first of them names no folder by itself
 	if len(buildID) < least {
@@ -219,8 +220,8 @@ func (c *Client) find(ctx context.Context, path string, buildID []byte, kind Kin
 	return ErrNotFound
 }
 
-// remember records that no server has the file. If that fails, the servers are
-// asked again next time.
+// remember records that no server has the file, in elfutils' way. If that fails, the servers are asked again next
+// time.
 func remember(path string) {
 	_ = os.Remove(path)
 	if f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0); err == nil {
@@ -263,8 +264,8 @@ func (c *Client) download(ctx context.Context, base, path string, buildID []byte
 	return err
 }
 
-// open asks one server; file: URLs are folders with the layout of a server's
-// paths.
+// open asks one server, and returns what it sends and how many bytes; -1: it does not say. file: URLs are folders with
+// the layout of a server's paths.
 func (c *Client) open(ctx context.Context, from string) (io.ReadCloser, int64, error) {
 	if path, ok := strings.CutPrefix(from, "file://"); ok {
 		f, err := input.Open(path)
@@ -297,7 +298,7 @@ func (c *Client) open(ctx context.Context, from string) (io.ReadCloser, int64, e
 	return nil, 0, err
 }
 
-// watched puts off a timer at each leastBytes.
+// watched puts off a timer at each leastBytes: a server that sends a byte a minute is as good as none.
 type watched struct {
 	io.Reader
 	idle  *time.Timer
@@ -315,7 +316,8 @@ func (w *watched) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// keep writes body to the cache. It gives up at once where the beginning is not the file's.
+// keep writes body to the cache. It gives up at once where the beginning is not the file's: a login page, say, of a
+// network that wants one.
 func (c *Client) keep(body io.Reader, size int64, from, path string, buildID []byte, kind Kind) error {
 	if c.MaxSize > 0 && size > c.MaxSize {
 		return fmt.Errorf("%d bytes, more than %d (DEBUGINFOD_MAXSIZE)", size, c.MaxSize)
@@ -405,7 +407,8 @@ func check(f io.ReaderAt, size int64, buildID []byte) error {
 	return nil
 }
 
-// leastSize returns where the section headers of an ELF64 file end. Linkers write them last.
+// leastSize returns where the section headers of an ELF64 file end; 0: it cannot be read. Linkers write them last, so
+// a file that is cut short nearly always lacks them.
 func leastSize(f io.ReaderAt) uint64 {
 	var h [64]byte
 	if _, err := f.ReadAt(h[:], 0); err != nil {

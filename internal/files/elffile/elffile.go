@@ -25,6 +25,7 @@ func Open(r io.ReaderAt) (f *elf.File, err error) {
 			f, err = nil, fmt.Errorf("debug/elf: %v", p)
 		}
 	}()
+	// Looked at first, as errors of debug/elf have no value to compare with.
 	var magic [len(elf.ELFMAG)]byte
 	if n, err := r.ReadAt(magic[:], 0); (err == nil || errors.Is(err, io.EOF)) && string(magic[:n]) != elf.ELFMAG {
 		return nil, ErrNotELF
@@ -73,7 +74,8 @@ func union(list []span) (n uint64) {
 	return n
 }
 
-// readable reports whether the file has all bytes of a section.
+// readable reports whether the file has all bytes of a section: its last one stands for them. Others promise nothing,
+// as inflating them fails.
 func readable(r io.ReaderAt, s *elf.Section) bool {
 	var last [1]byte
 	if s.FileSize == 0 || s.Offset+s.FileSize < s.Offset {

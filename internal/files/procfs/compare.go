@@ -14,12 +14,12 @@ const (
 	Different
 )
 
-// Compare compares the memory of a mapping with the bytes of a file at its offset, in pages that are spread over it.
-// read reads memory, and returns how many bytes it could. Where a debugger or a probe has set a breakpoint, memory may
-// differ.
+// Compare compares the memory of a mapping with the bytes of a file at its offset, in pages that are spread over it: a
+// library of 100 MB would take as long to read as all the rest of a look at a process. read reads memory, and returns
+// how many bytes it could. Where a debugger or a probe has set a breakpoint, memory may differ.
 func (m *Mapping) Compare(file io.ReaderAt, read func(addr uint64, b []byte) int) (c Comparison) {
-	const page, most = 4096, 64
-	const breakpoint = 0xcc // int3
+	const page, most = 4096, 64 // bytes; pages
+	const breakpoint = 0xcc     // int3
 	step := max(page, (m.End-m.Start)/most&^(page-1))
 	var memory, want [page]byte
 	for addr, left := m.Start, m.End-m.Start; left > 0; addr, left = addr+step, left-min(left, step) {

@@ -1,4 +1,5 @@
-// Package procfs reads what /proc says of processes: mappings, threads, names.
+// Package procfs reads what /proc says of processes: mappings, threads, names. Processes may end between two reads,
+// and their PIDs may be used again; callers that must be sure hold a pidfd, or look twice.
 package procfs
 
 import (
@@ -51,14 +52,15 @@ func Living(pid int32) int32 {
 func Mappings(pid int32) ([]Mapping, error) { return MappingsIn(fmt.Sprintf("/proc/%d", Living(pid))) }
 
 // MappingsIn is Mappings by the process's folder, such as /proc/self. Of very many long names it leaves some out: they
-// could take 250 MB.
+// could take 250 MB. The kernel writes the list page by page, so mappings that change meanwhile may be in it twice or
+// not at all.
 func MappingsIn(folder string) ([]Mapping, error) {
 	f, err := os.Open(filepath.Join(folder, "maps"))
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	const long, most = 512, 4096
+	const long, most = 512, 4096 // bytes of a name, and names longer than that
 	var list []Mapping
 	names := 0 // long ones
 	in := bufio.NewScanner(f)
@@ -78,7 +80,8 @@ func MappingsIn(folder string) ([]Mapping, error) {
 	return list, in.Err()
 }
 
-// ParseMapping parses a line without its newline.
+// ParseMapping parses a line without its newline; ok is false if it is none. Anonymous memory gets the name and the
+// offset that perf's records have for it, so that both sources give the same Mapping.
 func ParseMapping(line string) (m Mapping, ok bool) {
 	var f [5]string // range, rights, offset, device, inode; the name follows
 	rest := line
@@ -174,7 +177,8 @@ func Status(id int32) map[string]string {
 	return fields
 }
 
-// OwnPID returns the number of a process or thread in its own PID namespace. If that is not known, it is id.
+// OwnPID returns the number of a process or thread in its own PID namespace, the last of NSpid. If that is not known,
+// it is id. Programs in containers name their files by it: /tmp/perf-PID.map.
 func OwnPID(id int32) int32 {
 	list := strings.Fields(Status(id)["NSpid"])
 	n, err := strconv.ParseInt(append([]string{""}, list...)[len(list)], 10, 32)
@@ -194,7 +198,7 @@ func Namespace(pid int32, kind string) (inode uint64) {
 	return inode
 }
 
-// Comm returns the name of a thread.
+// Comm returns the name of a thread, and whether there is one.
 func Comm(pid, tid int32) (string, bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/comm", pid, tid))
 	return strings.TrimSuffix(string(b), "\n"), err == nil
@@ -215,6 +219,7 @@ func Cgroup(pid int32) string {
 func cgroupOf(text string) (path string) {
 	best := 0
 	for line := range strings.Lines(text) {
+		// hierarchy-ID:controllers:path; the ID of version 2 is 0
 		number, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
 		_, group, _ := strings.Cut(rest, ":")
 		rank := len(group)

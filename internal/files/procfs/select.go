@@ -18,7 +18,8 @@ type Process struct {
 	Ended       bool   // its parent has not waited for it yet
 }
 
-// All returns the processes, ascending by PID. Those that end meanwhile are left out.
+// All returns the processes, ascending by PID. Those that end meanwhile are left out. One stat file each is read, in
+// which name, parent and kind are of the same moment.
 func All() ([]Process, error) {
 	pids, err := Processes()
 	if err != nil {
@@ -74,7 +75,9 @@ func Named(list []Process, pattern *regexp.Regexp) (pids []int32) {
 	return pids
 }
 
-// WithChildren returns processes with their children, and the children's, each after its parent and once.
+// WithChildren returns processes with their children, and the children's, each after its parent and once. list has all
+// processes; with nil, only those of pids are returned. A cycle, as PIDs that are used again may make one, does no
+// harm.
 func WithChildren(list []Process, pids []int32) []int32 {
 	children := make(map[int32][]int32)
 	for _, p := range list {

@@ -11,7 +11,7 @@ import (
 )
 
 // Started returns when a process began, to a hundredth of a second, by today's setting of the clock; zero: that is not
-// known.
+// known. The kernel counts from boot, time in suspension included, so what the clock said at the time does not matter.
 func Started(pid int32) time.Time {
 	const field, ticks = 22 - 3, 100 // starttime of proc_pid_stat(5), after the name; USER_HZ
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -10,7 +10,8 @@ import (
 // maxVDSO bounds what is read as a vDSO from another process.
 const maxVDSO = 1 << 20 // bytes; real ones have two pages
 
-// VDSO returns the kernel's vDSO as a process has it mapped, by the process's folder, such as /proc/self.
+// VDSO returns the kernel's vDSO as a process has it mapped, by the process's folder, such as /proc/self. It is a
+// whole ELF file in memory, and in no file.
 func VDSO(folder string) ([]byte, error) {
 	maps, err := MappingsIn(folder)
 	if err != nil {

@@ -21,6 +21,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
+// This file is the handler's own part. The kernel runs it as root, in the first namespaces, with the core on its
+// standard input, and holds the process until it has read the core or closed it: core(5).
 // Options say what crashed and where its report goes.
 type Options struct {
 	PID, TID int32    // of the process and of its thread that crashed: %P and %I of core(5)
@@ -42,7 +44,8 @@ const (
 
 var errLate = fmt.Errorf("its memory or files could not be read within %v", plainPatience)
 
-// within calls f, for at most a time: after that it returns errLate, while f goes on.
+// within calls f, for at most a time: after that it returns errLate, while f goes on, on its goroutine. f must not
+// share what the caller uses afterwards.
 func within[T any](most time.Duration, f func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -64,6 +67,7 @@ func within[T any](most time.Duration, f func() (T, error)) (T, error) {
 
 // Handle has the reporter take the stacks of the process whose core the kernel writes into the pipe core, and writes a
 // report. It returns the report's path; "": there is none. It passes the core on to the handler and closes the pipe.
+// An error of the report does not keep the core from the handler, unless reading the core is what hangs.
 func Handle(opt Options, core io.ReadCloser) (path string, err error) {
 	defer core.Close()
 	user := userOf(opt.TID) // first: it is gone with the process
@@ -89,7 +93,8 @@ func Handle(opt Options, core io.ReadCloser) (path string, err error) {
 	return path, err
 }
 
-// pass gives another handler the core: first head, which was already read, then the rest. The handler may end early.
+// pass gives another handler the core: first head, which was already read, then the rest. The handler may end early,
+// as one does that wants no core of a program: writing then fails with EPIPE, and its exit status counts.
 func pass(command []string, head io.Reader, core io.Reader) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stderr = os.Stderr

@@ -21,6 +21,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
+// This file makes reports, in the reporter. All that it writes was chosen by the crashed process, so each part has a
+// bound, and a report has one in all.
 // crashed holds the contents of a report.
 type crashed struct {
 	target *stack.Target
@@ -37,7 +39,7 @@ const (
 	codeAfter  = 32
 )
 
-// describe collects what a report says besides stacks.
+// describe collects what a report says besides stacks. The process must still be held by the kernel.
 func describe(t *stack.Target, user int, core *stack.Core, live *stack.Live) *crashed {
 	c := &crashed{target: t, time: time.Now().UTC(), user: user, regs: core.Registers()}
 	pc := c.regs.Reg[abi.RIP]
@@ -59,7 +61,8 @@ func userOf(tid int32) int {
 	return n
 }
 
-// name returns the name of a report's file. It must match reportName.
+// name returns the name of a report's file. It must match reportName. when has microseconds, and the PID is there, so
+// two crashes have different names.
 func (opt *Options) name(when time.Time, user int) string {
 	suffix := "txt"
 	if opt.JSON {
@@ -82,7 +85,7 @@ func (c *crashed) plain() *crashed {
 	return &plain
 }
 
-// write writes the report.
+// write writes the report, and behind it the mark that ends it.
 func (c *crashed) write(out io.Writer, json bool, names symbolize.Options) error {
 	namer := symbolize.New(names)
 	defer namer.Close()
@@ -102,7 +105,7 @@ func (c *crashed) write(out io.Writer, json bool, names symbolize.Options) error
 
 // text returns the report as text of at most MostBytes.
 func (c *crashed) text(cache *symbolize.Cache) []byte {
-	const manyThreads = 20
+	const manyThreads = 20 // above which equal stacks are written once, as by ehasm stack
 	t := c.target
 	b := fmt.Appendf(nil, "%s user %d\n", c.time.Format("2006-01-02T15:04:05Z"), c.user)
 	groups := stacks.NewGroups(cache, len(t.Threads) > manyThreads)
@@ -132,7 +135,7 @@ func (c *crashed) text(cache *symbolize.Cache) []byte {
 	return append(append(b, cut(rest, MostBytes-len(b)-min(len(tail), MostBytes/4))...), cut(tail, MostBytes/4)...)
 }
 
-// cut shortens text to at most size bytes, and says so.
+// cut shortens text to at most size bytes, at the end of a line, and says so. size must have room for that.
 func cut(text []byte, size int) []byte {
 	const end = "... cut: the report has a bound\n"
 	if len(text) <= size {
@@ -239,8 +242,8 @@ func threadJSON(cache *symbolize.Cache, t *stack.Target, th *stack.Thread) jsonT
 
 // Bounds on a report of a hostile process while it is made. Its text is bounded by MostBytes.
 const (
-	mostThreads = 200 // of a process
-	mostFrames  = 256 // of a thread
+	mostThreads = 200 // of a process; the first crashed, the others show what it was doing
+	mostFrames  = 256 // of a thread; those of endless recursion are alike
 	mostName    = 256 // bytes of the name of a function or an object
 	mostObjects = 300
 )

@@ -38,7 +38,8 @@ const mostData = 512 << 20
 // contains it.
 const reportEnd = 0
 
-// ask returns the best report that the reporter makes in time.
+// ask returns the best report that the reporter makes in time. user is the crashed thread's; head has the core's
+// headers and notes. The reporter is killed when ask returns.
 func (opt *Options) ask(user int, head []byte) ([]byte, error) {
 	if user < 0 { // the process has ended
 		return nil, stack.ErrNoProcess
@@ -50,6 +51,7 @@ func (opt *Options) ask(user int, head []byte) ([]byte, error) {
 	defer from.Close()
 	var messages limitedBuffer
 	cmd := exec.Command(opt.Reporter[0], opt.Reporter[1:]...)
+	// no other variable: the reporter obeys none
 	cmd.Env = []string{fmt.Sprintf("%s=%d", UserVariable, user)}
 	// The reporter reads the core's head and writes to a pipe.
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(head), to, &messages
@@ -111,7 +113,8 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Report is the reporter: it reads the head of a core and writes the reports of its process.
+// Report is the reporter: it reads the head of a core and writes the reports of its process. The limit on memory
+// stays: call it in a process that ends afterwards.
 func Report(ctx context.Context, opt Options, head io.Reader, out io.Writer) error {
 	// The limit comes before anything of the process is read.
 	if err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: mostData, Max: mostData}); err != nil {

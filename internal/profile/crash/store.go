@@ -18,6 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// This file keeps reports in a folder, within bounds on their number and age: a service that crashes in a loop must
+// not fill the disk, nor push out the reports of others.
 // MostBytes bounds a report.
 const MostBytes = 256 << 10
 
@@ -28,7 +30,7 @@ type room struct {
 	free    uint64        // bytes that its file system must have for others than root
 }
 
-// ordinary returns the bounds of all folders.
+// ordinary returns the bounds of all folders: with MostBytes, 25 MB of reports.
 func ordinary() room { return room{100, 30 * 24 * time.Hour, 64 << 20} }
 
 // saved is a report in the folder.
@@ -86,7 +88,8 @@ func (r room) save(folder, name string, b []byte, now time.Time) (path string, e
 	return path, output.WriteFile(path, b, 0o600)
 }
 
-// make makes room for one more report. It removes reports, and temporary files of handlers that were killed.
+// make makes room for one more report. It removes reports, and temporary files of handlers that were killed. The
+// caller holds the lock, so no other handler is writing one.
 func (r room) make(folder string, now time.Time) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -100,7 +103,7 @@ func (r room) make(folder string, now time.Time) error {
 		switch {
 		case m != nil && m[1] >= oldest:
 			list = append(list, saved{e.Name(), m[1], m[2]})
-		// Temporary files of atomicfile.
+		// Reports that are too old, and temporary files of package output.
 		case m != nil, strings.HasPrefix(e.Name(), ".ehasm-") && strings.HasSuffix(e.Name(), ".tmp"):
 			if err := os.Remove(filepath.Join(folder, e.Name())); err != nil {
 				return err

@@ -289,8 +289,8 @@ func repeats(period int) string {
 	return fmt.Sprintf("these %d frames again,", period)
 }
 
-// appendFrame writes a frame without the end of its line. pc is the run-time address, for return addresses the one of the
-// instruction after the call, as debuggers show it.
+// appendFrame writes a frame without the end of its line. pc is the run-time address as the stack has it: a return
+// address is behind the call, as debuggers show it.
 func appendFrame(b []byte, i int, pc uint64, f *frame.Frame) []byte {
 	b = fmt.Appendf(b, "#%-3d %#016x ", i, pc)
 	// No symbol: only the object is known.

@@ -13,8 +13,9 @@ import (
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 )
 
-// profile is the whole file.
-// The types have the names and the order of src/types/profile.ts. A table has a list for each column.
+// profile is the whole file. The types have the names and the order of src/types/profile.ts. A table has a list for
+// each column; a row is the same index in all of them. A null where the viewer wants a list makes it fail, so lists
+// are made empty.
 type profile struct {
 	Meta    meta            `json:"meta"`
 	Libs    []lib           `json:"libs"`
@@ -142,7 +143,7 @@ type profileThread struct {
 	Name                string   `json:"name"`
 	IsMainThread        bool     `json:"isMainThread"`
 	ProcessName         string   `json:"processName"`
-	PID                 string   `json:"pid"` // the format wants text here
+	PID                 string   `json:"pid"` // text: a PID that was used again may have a suffix
 	TID                 int32    `json:"tid"`
 	Samples             samples  `json:"samples"`
 	Markers             markers  `json:"markers"`
@@ -175,7 +176,8 @@ const (
 	processedVersion = 60
 )
 
-// mainNames returns the names of processes: of their main threads, or of the first that has samples.
+// mainNames returns the names of processes: of their main threads, or of the first that has samples. order has threads
+// of a process together.
 func mainNames(r *stackfmt.Recording, order []thread, tracks map[thread]*track) map[int32]string {
 	mains := make(map[int32]string)
 	for _, key := range order {
@@ -191,7 +193,7 @@ func mainNames(r *stackfmt.Recording, order []thread, tracks map[thread]*track) 
 	return mains
 }
 
-// writeFirefox writes the profile, compressed.
+// writeFirefox writes the profile, compressed, as the suffix .json.gz says. Every track must have a sample.
 func writeFirefox(out io.Writer, r *stackfmt.Recording, all *stacks, order []thread, tracks map[thread]*track) error {
 	p := profile{Meta: metaOf(r), Libs: []lib{}, Threads: []profileThread{}}
 	newTables(&p).fill(all)
@@ -217,7 +219,8 @@ func writeFirefox(out io.Writer, r *stackfmt.Recording, all *stacks, order []thr
 	return zip.Close()
 }
 
-// metaOf returns the head of the profile, with the interval of the first event that is a clock.
+// metaOf returns the head of the profile, with the interval of the first event that is a clock, else 1 ms: the viewer
+// draws each sample as wide as that.
 func metaOf(r *stackfmt.Recording) meta {
 	m := meta{Interval: 1, Categories: categories(), Product: "perf", Stackwalk: 1, Version: geckoVersion,
 		PreprocessedProfileVersion: processedVersion,
@@ -324,7 +327,7 @@ func (t *tables) fill(all *stacks) {
 	list.Length = len(all.list)
 }
 
-// text returns the index of a string.
+// text returns the index of a string. JSON is UTF-8; names in files need not be.
 func (t *tables) text(s string) int {
 	i, ok := t.strings[s]
 	if !ok {

@@ -6,7 +6,8 @@ import (
 	"github.com/ehasm/ehasm/internal/frame"
 )
 
-// node is a function at a place: a frame, or a function inlined into it.
+// node is a function at a place: a frame, or a function inlined into it. It is a key of maps: two frames with equal
+// nodes are one row.
 type node struct {
 	name     string       // as shown; unnamed for functions without a name
 	library  string       // path of the object; "": none
@@ -69,7 +70,8 @@ func categoryOf(f *frame.Frame, k kind) int {
 // unnamed returns the name to show for a function without one.
 func unnamed(f *frame.Frame) string { return fmt.Sprintf("0x%x", f.IP) }
 
-// stacks numbers nodes and stacks. A stack is a node and the number of its caller's stack, which is smaller.
+// stacks numbers nodes and stacks. A stack is a node and the number of its caller's stack, which is smaller: the tree
+// of all calls takes one entry for each distinct stack, however many samples have it. It is for one goroutine.
 type stacks struct {
 	nodes   []node // nodes without repetition, and the number of each
 	known   map[node]int32

@@ -22,7 +22,8 @@ func Spec() *stackfmt.Spec {
 		New:      func(stackfmt.Options) stackfmt.Format { return &timeline{} }}
 }
 
-// timeline collects samples.
+// timeline collects samples in memory until Finish: the viewer wants threads as wholes, and a recording has them
+// mixed.
 type timeline struct {
 	workers []*worker
 }
@@ -42,7 +43,7 @@ type thread struct {
 
 // track holds the samples of a thread.
 type track struct {
-	comm    string // the last
+	comm    string // the thread's name in the last sample: programs name themselves after they have begun
 	samples []sample
 }
 
@@ -55,7 +56,7 @@ type sample struct {
 	spent uint64 // ns on the processor for events that are clocks, off it for those of blocked threads; else 0
 }
 
-// worker collects samples with tables that are merged at the end.
+// worker collects samples with tables that are merged at the end, so that workers need no lock.
 type worker struct {
 	stacks  *stacks
 	threads map[thread]*track

@@ -12,8 +12,8 @@ import (
 // help is the last line.
 const help = "q quit  tab functions/tree  enter callers, fold  / search  o order  space pause"
 
-// Draw draws the view on all of a screen. The first two lines are the title and the column heads,
-// the last is the help.
+// Draw draws the view on all of a screen. The first two lines are the title and the column heads, the last is the
+// help. It draws everything: tcell sends the terminal what has changed.
 func (v *View) Draw(s tcell.Screen) {
 	s.Clear()
 	width, height := s.Size()
@@ -72,7 +72,8 @@ func (v *View) Draw(s tcell.Screen) {
 // libraryWidth is the columns of a library's name.
 const libraryWidth = 16
 
-// fit returns a name, or its short form if it is wider than the columns.
+// fit returns a name, or its short form if it is wider than the columns. It counts bytes, as nearly all names are
+// ASCII.
 func fit(name string, columns int) string {
 	if len(name) > columns {
 		return frame.Short(name)
@@ -85,8 +86,8 @@ func (v *View) percent(n uint64) string {
 	return fmt.Sprintf("%7.1f %%", 100*float64(n)/float64(max(v.sum, 1)))
 }
 
-// put writes a line, cut at the right. The program chooses its names, so control
-// characters are shown as dots.
+// put writes a line, cut at the right. The program chooses its names, so control characters are shown as dots: some
+// would make the terminal do something.
 func put(s tcell.Screen, y, width int, text string, style tcell.Style) {
 	x := 0
 	for _, r := range text {

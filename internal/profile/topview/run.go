@@ -6,8 +6,8 @@ import (
 	"github.com/gdamore/tcell/v2"
 )
 
-// Run shows the view until the user quits or stop is closed. It calls the
-// functions received from tick, unless the user has paused it.
+// Run shows the view until the user quits or stop is closed. It calls the functions received from tick, unless the
+// user has paused it. The view is its goroutine's meanwhile.
 func (v *View) Run(s tcell.Screen, tick <-chan func(*View), stop <-chan struct{}) {
 	events, quit := make(chan tcell.Event), make(chan struct{})
 	defer close(quit)
@@ -92,7 +92,7 @@ func (v *View) key(s tcell.Screen, e *tcell.EventKey) bool {
 	return true
 }
 
-// searchKey handles a key while a search is typed.
+// searchKey handles a key while a search is typed. The list follows each letter.
 func (v *View) searchKey(e *tcell.EventKey) {
 	switch e.Key() {
 	case tcell.KeyRune:

@@ -64,7 +64,8 @@ type View struct {
 	top       int             // first line that is shown
 }
 
-// Set replaces the stacks.
+// Set replaces the stacks, which it keeps: a search or another order works on them until the next. The cursor stays at
+// its line, not at its function: what is at the top is of interest.
 func (v *View) Set(stacks []Stack) {
 	v.stacks, v.sum, v.root = stacks, 0, node{}
 	all := make(map[Frame]*function)
@@ -102,7 +103,8 @@ func (v *View) Set(stacks []Stack) {
 	v.root.sort()
 }
 
-// path returns the frames of a stack as the tree has them; nil: it does not.
+// path returns the frames of a stack as the tree has them; nil: it does not. The tree of callers is turned round: the
+// function first, then its callers, from the innermost of its calls on.
 func (v *View) path(frames []Frame) []Frame {
 	if v.of != nil {
 		for i := range slices.Backward(frames) {
@@ -120,7 +122,7 @@ func (v *View) path(frames []Frame) []Frame {
 	return frames
 }
 
-// found reports whether a function is searched for.
+// found reports whether a function is searched for: a search without capital letters finds both cases, as in less -i.
 func (v *View) found(f Frame) bool {
 	if v.search == strings.ToLower(v.search) {
 		f.Name, f.Library = strings.ToLower(f.Name), strings.ToLower(f.Library)
@@ -128,7 +130,8 @@ func (v *View) found(f Frame) bool {
 	return strings.Contains(f.Name, v.search) || strings.Contains(f.Library, v.search)
 }
 
-// child returns the callee, or the caller, which it adds if it is missing.
+// child returns the callee, or the caller, which it adds if it is missing. Functions have few callees, so a list is
+// searched.
 func (n *node) child(f Frame) *node {
 	for _, c := range n.children {
 		if c.Frame == f {
