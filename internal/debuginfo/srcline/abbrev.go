@@ -85,7 +85,8 @@ const (
 	formGNUStrpAlt    = 0x1f21 // as strp_sup
 )
 
-// formSize returns the size of a form's values in .debug_info; false if it differs from value to value.
+// formSize returns the size of a form's values in .debug_info, in bytes; false if it differs from value to value.
+// Addresses have 8 bytes: units with others are not read.
 func formSize(form uint16, f format) (uint64, bool) {
 	offset := uint64(4)
 	if f.wide {
@@ -124,14 +125,14 @@ type format struct {
 	version uint16
 }
 
-// attr is an attribute as an abbreviation declares it.
-// DW_AT_ and DW_FORM_ numbers.
+// attr is an attribute as an abbreviation declares it, by its DW_AT_ and DW_FORM_ numbers.
 type attr struct {
 	name, form uint16
 	implicit   int64 // the value, for DW_FORM_implicit_const
 }
 
-// step skips n bytes and then a value of a form without fixed size; 0: none.
+// step skips n bytes and then a value of a form without fixed size; 0: none. Most entries of a unit are skipped, and
+// most of their values have a fixed size, so an entry takes a step or two.
 type step struct {
 	n    uint32
 	form uint16
@@ -141,7 +142,7 @@ type step struct {
 type abbrev struct {
 	tag      uint16
 	children bool   // entries of it have children
-	known    bool   // declared; dense may have gaps
+	known    bool   // declared: of the codes in abbrevTable.dense, some may not be
 	skip     []step // to skip the values of an entry
 	attrs    []attr // of tags that the reader uses, or of all: see wanted
 }
@@ -171,8 +172,9 @@ type wanted struct {
 	types bool   // with the attributes of all tags
 }
 
-// parseAbbrevs reads the declarations at an offset of .debug_abbrev. It reports whether it came
-// so far before the end of the section.
+// parseAbbrevs reads the declarations at an offset of .debug_abbrev, up to the code 0 that ends them. It reports
+// whether it came there, or to the one that is wanted, before the end of the section: a part of a compressed section
+// may be too short.
 func parseAbbrevs(section []byte, off uint64, f format, want wanted) (t *abbrevTable, whole bool) {
 	t = &abbrevTable{}
 	if off > uint64(len(section)) {

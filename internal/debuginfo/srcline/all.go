@@ -7,6 +7,7 @@ import (
 	"github.com/ehasm/ehasm/internal/debuginfo/cdecl"
 )
 
+// This file reads everything, for 'ehasm dump' and for tests that compare with other readers. Lookup never does.
 // Line is a range of code, [Start, End), with its place in the source.
 type Line struct {
 	Start, End uint64 // link-time addresses
@@ -59,9 +60,8 @@ func (o *Info) Functions() iter.Seq[Function] {
 		o.note(try(func() error {
 			o.whole()
 			for _, u := range o.sec.index.units {
-				in, t := o.funcs(u) // functions whose address was yielded
-				// What was yielded, by index.
-				seen := make(map[int32]bool)
+				in, t := o.funcs(u)
+				seen := make(map[int32]bool) // functions that were yielded, by index
 				for i, n := range t.which {
 					// An inlined copy belongs to the function that it is inlined into.
 					for n != none && t.funcs[n].parent != none {

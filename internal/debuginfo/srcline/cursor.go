@@ -2,7 +2,8 @@ package srcline
 
 import "encoding/binary"
 
-// cursor reads little-endian data. Reads past the end return zero and set bad.
+// cursor reads little-endian data. Reads past the end return zero and set bad, which stays set: a reader looks at it
+// once, behind the last field, and must not use what it has read before that as an offset or a length without a check.
 type cursor struct {
 	b   []byte
 	off uint64 // offset of the next byte in b
@@ -20,7 +21,7 @@ func (c *cursor) take(n uint64) []byte {
 	return c.b[start:c.off]
 }
 
-// skip, u8, u16, u32 and u64 step over or read fixed sizes.
+// skip steps over n bytes.
 func (c *cursor) skip(n uint64) { c.take(n) }
 
 // u8 reads a byte.
@@ -68,7 +69,7 @@ func (c *cursor) offset(wide bool) uint64 {
 	return uint64(c.u32())
 }
 
-// uleb and sleb read LEB128 numbers (DWARF 5, 7.6). Bits above the 64th are dropped.
+// uleb reads an unsigned LEB128 number (DWARF 5, 7.6). Bits above the 64th are dropped.
 func (c *cursor) uleb() uint64 {
 	// 7 bits a byte, the lowest first; the highest bit says that more follow.
 	var v uint64
@@ -86,7 +87,7 @@ func (c *cursor) uleb() uint64 {
 	}
 }
 
-// sleb extends the sign from bit 6 of the last byte.
+// sleb reads a signed one: the sign is bit 6 of the last byte.
 func (c *cursor) sleb() int64 {
 	var v int64
 	for shift := 0; ; shift += 7 {
@@ -102,7 +103,7 @@ func (c *cursor) sleb() int64 {
 	}
 }
 
-// cstr reads up to and including a zero byte.
+// cstr reads up to and including a zero byte, and returns what is before it, which it does not copy.
 func (c *cursor) cstr() []byte {
 	start := c.off
 	for !c.bad {

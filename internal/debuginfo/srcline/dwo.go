@@ -12,15 +12,14 @@ import (
 // dwoFiles finds the .dwo files that hold the functions of units in split DWARF
 // (DWARF 5, 7.3.2, and GNU's extension of version 4).
 type dwoFiles struct {
-	// To look beside it for files that were moved.
-	dir       string        // of the object
+	dir       string        // of the object: moved .dwo files are often beside it
 	skeletons map[*unit]top // root entries of the skeleton units; not changed afterwards
 
 	mu    sync.Mutex // of units
 	units map[*unit]*dwoUnit
 }
 
-// dwoUnit is the unit for one skeleton, opened once.
+// dwoUnit is the unit for one skeleton, opened once; unit is nil with err.
 type dwoUnit struct {
 	once sync.Once
 	unit *unit
@@ -129,7 +128,7 @@ func openDwo(path string, skeleton *unit, t top) (*unit, error) {
 		}
 		u.root.ranges, u.root.rangesBase = skeleton.root.ranges, t.rangesBase
 		if u.version >= 5 { // the tables' headers are skipped: DWARF 5, 7.26 and 7.28
-			u.root.strOffsetsBase, u.root.rnglistsBase = splitStrOffsets(u), 12
+			u.root.strOffsetsBase, u.root.rnglistsBase = splitStrOffsets(u), 12 // bytes; 20 in 64-bit DWARF
 			if u.wide {
 				u.root.rnglistsBase = 20
 			}
@@ -139,7 +138,8 @@ func openDwo(path string, skeleton *unit, t top) (*unit, error) {
 	return nil, fmt.Errorf("no unit with the id %#x", t.dwoID)
 }
 
-// splitStrOffsets returns where the offsets begin in .debug_str_offsets.dwo.
+// splitStrOffsets returns where the offsets begin in .debug_str_offsets.dwo: behind a header that version 5 has
+// brought (DWARF 5, 7.26), since a .dwo has no DW_AT_str_offsets_base.
 func splitStrOffsets(u *unit) uint64 {
 	switch {
 	case u.version < 5:

@@ -11,7 +11,8 @@ type value struct {
 	u    uint64 // for a string in the entry: its offset in .debug_info
 }
 
-// read reads a value.
+// read reads a value. It must consume exactly the bytes that formSize and skipForm account for: entries follow each
+// other without lengths. An unknown form sets c.bad.
 func read(c *cursor, a attr, f format) value {
 	v := value{form: a.form}
 	// Forms of a fixed size first: they are most values.
@@ -97,7 +98,8 @@ const (
 	refNone ref = ^ref(0)
 )
 
-// ref returns the entry that a value refers to.
+// ref returns the entry that a value refers to; refNone for forms that name none here. A reference to a signature
+// leads to a type unit, which has declarations of functions only: see target.
 func (u *unit) ref(v value) ref {
 	switch v.form {
 	// Relative to the unit's header.
@@ -109,10 +111,11 @@ func (u *unit) ref(v value) ref {
 	case formGNURefAlt, formRefSup4, formRefSup8:
 		return ref(v.u) | refAlt
 	}
-	return refNone // in a type unit: it has declarations only
+	return refNone
 }
 
-// address returns the value of a class address, or false.
+// address returns the value of a class address, or false: a constant, as DW_AT_high_pc may be, or an index outside of
+// .debug_addr.
 func (u *unit) address(v value) (uint64, bool) {
 	switch v.form {
 	case formAddr:
@@ -123,7 +126,7 @@ func (u *unit) address(v value) (uint64, bool) {
 	return 0, false
 }
 
-// indexed returns an address of .debug_addr.
+// indexed returns an address of .debug_addr by its index in the part of the unit (DWARF 5, 7.27).
 func (u *unit) indexed(i uint64) (uint64, bool) {
 	const size = 8
 	// The first comparison keeps the multiplication below from wrapping.
@@ -137,7 +140,7 @@ func (u *unit) indexed(i uint64) (uint64, bool) {
 	return binary.LittleEndian.Uint64(u.root.addr[offset:]), true
 }
 
-// str returns the value of a class string, "" for another.
+// str returns the value of a class string, "" for another, and for offsets that lead nowhere: a name is missing then.
 func (u *unit) str(v value) string {
 	s := u.sec
 	switch v.form {

@@ -8,6 +8,8 @@ import (
 	"sort"
 )
 
+// This file reads the functions of a unit, inlined ones included, and arranges them by address: an array of starts, in
+// which one binary search finds the innermost function. Names are read when a function is shown.
 // none is an index that stands for no function.
 const none = -1
 
@@ -22,8 +24,8 @@ type function struct {
 // funcTable holds the functions of a unit, and for each address in starts the innermost
 // function from there on.
 type funcTable struct {
-	funcs  []function // innermost function boundaries, ascending
-	starts []uint64   // addresses; function which[i] begins at starts[i]
+	funcs  []function // in the order of their entries: a caller before what is inlined into it
+	starts []uint64   // addresses, ascending; function which[i] begins at starts[i]
 	which  []int32    // index in funcs, or none
 }
 
@@ -44,12 +46,12 @@ func (t *funcTable) size() int { return 24*cap(t.funcs) + 12*cap(t.starts) }
 // extent is a part of a function's addresses.
 type extent struct {
 	span
-	depth int32 // nesting, for functions that begin at one address
+	depth int32 // nesting in entries: of functions that begin at one address, the inlined one is deeper
 	fn    int32 // index in funcs, or none
 }
 
-// parseFuncs collects the functions of a unit. After an error, t has those found
-// before it.
+// parseFuncs collects the functions of a unit. After an error, t has those found before it: a damaged entry late in a
+// unit does not take the others' names.
 func (u *unit) parseFuncs(t *funcTable) error {
 	const funcBytes, extentBytes = 128, 64 // estimates: bytes of .debug_info for each
 	size := u.end - u.entries
@@ -67,7 +69,8 @@ type level struct {
 	depth int32
 }
 
-// walk goes through the entries of a unit and collects functions, inlined ones included, with their extents.
+// walk goes through the entries of a unit and collects functions, inlined ones included, with their extents. Blocks
+// and other entries may lie between a function and what is inlined into it.
 func (u *unit) walk(t *funcTable, extents *[]extent) error {
 	abbrevs := u.sec.table(u)
 	c := cursor{b: u.data(), off: u.entries}
@@ -134,7 +137,7 @@ func (u *unit) walk(t *funcTable, extents *[]extent) error {
 	return nil
 }
 
-// function reads the entry of a function.
+// function reads the entry of a function: it appends its addresses to spans, and sets the call of an inlined one in f.
 func (u *unit) function(c *cursor, a *abbrev, f *function, spans []span) []span {
 	var low, high, ranges value
 	for _, attribute := range a.attrs {
@@ -159,8 +162,9 @@ func (u *unit) function(c *cursor, a *abbrev, f *function, spans []span) []span 
 	return u.spans(spans, low, high, ranges)
 }
 
-// flatten makes the sorted arrays: of the functions that hold an address, the
-// one that starts last and is deepest has it.
+// flatten makes the sorted arrays: of the functions that hold an address, the one that starts last and is deepest has
+// it. It is a sweep over all beginnings with a stack of what is open; extents that only overlap, which is damage, are
+// cut at the beginning of the later one.
 func (t *funcTable) flatten(all []extent) {
 	// By beginning, then the outer one first; equal depths: the longer first.
 	slices.SortFunc(all, func(a, b extent) int {

@@ -7,6 +7,8 @@ import (
 	"sort"
 )
 
+// This file finds the unit of an address. Compilers give a unit's addresses in its root entry; the table that is made
+// of them is searched from the right, as units are rarely nested.
 // part is a range of addresses that a unit covers.
 type part struct {
 	span
@@ -71,7 +73,8 @@ func (s *sections) buildIndex() (idx index, skeletons map[*unit]top, first error
 	return idx, skeletons, first
 }
 
-// adopt finds the addresses of units whose entries give none.
+// adopt finds the addresses of units whose entries give none: old assemblers and compilers leave them to
+// .debug_aranges, or to functions.
 func (s *sections) adopt(orphans []*unit, note func(error)) (idx index) {
 	listed := s.arangesByUnit()
 	for _, u := range orphans {
@@ -99,7 +102,8 @@ func (s *sections) arangesByUnit() map[uint64][]span {
 	return all
 }
 
-// readAranges reads .debug_aranges (DWARF 5, 6.1.2).
+// readAranges reads .debug_aranges (DWARF 5, 6.1.2), and calls f with each range and the offset of its unit. Sets of
+// another address size, or with segments, are passed over; damage ends it.
 func (s *sections) readAranges(f func(off uint64, sp span)) {
 	c := cursor{b: s.aranges}
 	for c.off < uint64(len(s.aranges)) && !c.bad {

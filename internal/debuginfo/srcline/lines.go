@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// row is a place in the code at which a source line begins.
+// row is a place in the code at which a source line begins. It ends where the next row begins.
 type row struct {
 	addr uint64
 	file uint32 // noFile: the code ends here
@@ -27,7 +27,8 @@ type lineTable struct {
 	sums  []string // MD5s, by the same number, as far as they are known
 }
 
-// find returns a Frame with the file and line at addr.
+// find returns a Frame with the file and line at addr. ok is false behind all code of the unit, and in gaps between
+// its sequences. Line 0 is an answer: code of no line.
 func (t *lineTable) find(addr uint64) (place Frame, ok bool) {
 	i := sort.Search(len(t.rows), func(i int) bool { return t.rows[i].addr > addr })
 	if i == 0 || t.rows[i-1].file == noFile {
@@ -63,7 +64,7 @@ func (t *lineTable) size() int {
 // empty unit avoids reading all of .debug_info and its abbreviations.
 func (s *sections) newReader(off uint64, compDir string) (*dwarf.LineReader, error) {
 	emptyUnit := []byte{8, 0, 0, 0, 4, 0, 0, 0, 0, 0, 8, 0} // 7.5.1.1, and an empty entry
-	const entry = 11
+	const entry = 11                                        // offset of the empty entry: behind the header
 	d, err := dwarf.New([]byte{0}, nil, nil, emptyUnit, s.line, nil, nil, s.str)
 	if err != nil {
 		return nil, err
@@ -122,7 +123,8 @@ func (t *lineTable) takeFiles(r *dwarf.LineReader, dir string, further bool) {
 	}
 }
 
-// join concatenates sequences. Where one begins inside another, the other ends.
+// join concatenates sequences, one for each section of code that the compiler made. Where one begins inside another,
+// the other ends: linkers that fold identical functions leave two for the same code.
 func (t *lineTable) join(sequences [][]row) {
 	slices.SortStableFunc(sequences, func(a, b []row) int { return cmp.Compare(a[0].addr, b[0].addr) })
 	if len(sequences) == 1 {

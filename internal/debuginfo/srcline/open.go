@@ -18,6 +18,8 @@ import (
 	"github.com/ehasm/ehasm/internal/files/input"
 )
 
+// This file finds an object's debug information: in the object, in a separate debug file, and in a supplementary file,
+// by the rules of gdb. A file that is not proven to belong, by build-id or checksum, is not used.
 // ErrNone is wrapped if an object has no debug information.
 var ErrNone = errors.New("no debug information")
 
@@ -95,8 +97,8 @@ type candidate struct {
 	crc  *uint32 // of the whole file, for one named by .gnu_debuglink
 }
 
-// candidates gives the paths of gdb's manual, "Debugging Information in
-// Separate Files".
+// candidates gives the paths of gdb's manual, "Debugging Information in Separate Files": by build-id first, then by
+// .gnu_debuglink.
 func candidates(f *elf.File, opt *Options) []candidate {
 	var list []candidate
 	for _, p := range opt.DebugPaths {
@@ -122,7 +124,8 @@ func candidates(f *elf.File, opt *Options) []candidate {
 	return list
 }
 
-// nameAndRest splits a section that begins with a string.
+// nameAndRest splits a section that begins with a string, such as .gnu_debuglink: the name, and what follows its zero.
+// "" if there is no section, or one that is too large to hold a path (PATH_MAX, 4096).
 func nameAndRest(s *elf.Section) (string, []byte) {
 	const limit = 4096
 	if s == nil || s.Size > limit || s.Type == elf.SHT_NOBITS {

@@ -15,9 +15,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// packed is a compressed section: gABI chapter 4, "Section Compression", or GNU's older
-// form, "ZLIB" and the size as a big-endian number before the stream. It is
-// inflated from its beginning, as far as needed.
+// packed is a compressed section: gABI chapter 4, "Section Compression", or GNU's older form, "ZLIB" and the size as a
+// big-endian number before the stream. It is inflated from its beginning, as far as needed. Its methods are safe for
+// concurrent use; data below have does not change.
 type packed struct {
 	name string
 	size uint64        // of the data, as the file has it
@@ -97,8 +97,9 @@ func (p *packed) all() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// upTo inflates at least the first n bytes of the data. If that fails it panics with a
-// sectionError; see try.
+// upTo inflates at least the first n bytes of the data. If that fails it panics with a sectionError, which try turns
+// into an error: a check at each read of a section would be forgotten somewhere. p may be nil: the section is not
+// compressed.
 func (p *packed) upTo(n uint64) {
 	if p == nil || n <= p.have.Load() {
 		return
@@ -112,7 +113,7 @@ func (p *packed) upTo(n uint64) {
 
 // inflate is upTo for a caller with p.mu.
 func (p *packed) inflate(n uint64) error {
-	const step = 1 << 16
+	const step = 1 << 16 // bytes
 	n = min(n, p.size)
 	have := p.have.Load()
 	if p.err != nil || n <= have {

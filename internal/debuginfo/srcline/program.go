@@ -6,12 +6,13 @@ import (
 	"fmt"
 )
 
+// This file runs line number programs, with those registers that stacks show: address, file and line.
 // program is a line number program: DWARF 5, 6.2.4.
 type program struct {
 	begin, end          uint64 // in .debug_line
 	addrSize            uint8
 	minLength           int // of instructions
-	maxOps              int // per instruction
+	maxOps              int // per instruction; 1 but on VLIW machines
 	lineBase, lineRange int
 	opcodeBase          uint8
 	lengths             []byte   // numbers of operands of the opcodes from 1 on
@@ -108,8 +109,7 @@ const (
 	lnsFixedAdvancePC = 9 // 2 bytes, unscaled
 
 	// Extended opcodes follow a zero byte and a length.
-	// Its row's address is past the code.
-	lneEndSequence = 1
+	lneEndSequence = 1 // its row's address is past the code
 	lneSetAddress  = 2 // an address
 	lneDefineFile  = 3 // a file that the header does not have, before DWARF 5
 )
@@ -134,7 +134,8 @@ func (m *machine) advance(p *program, ops int) {
 	}
 }
 
-// run collects the rows. After an error, t has those found before it.
+// run collects the rows. After an error, t has those found before it. A sequence without its end is dropped: where its
+// code ends is not known.
 func (t *lineTable) run(p *program, section []byte) error {
 	const rowBytes = 8                               // estimate: bytes of the program for a row
 	rows := make([]row, 0, (p.end-p.begin)/rowBytes) // all rows, one sequence after the other
@@ -222,7 +223,8 @@ func (m *machine) extended(c *cursor, p *program) (end bool) {
 	return kind == lneEndSequence
 }
 
-// addRow appends the machine's row to a sequence, whose rows begin at index first.
+// addRow appends the machine's row to a sequence, whose rows begin at index first. Rows that cover nothing, or go on
+// with the line before, are left out: compilers also mark statements and columns by rows.
 func addRow(rows []row, first int, m *machine) []row {
 	x := row{m.addr, uint32(min(m.file, uint64(noFile-1))), uint32(m.line)}
 	if n := len(rows); n > first {

@@ -22,7 +22,7 @@ type arange struct {
 	off uint64 // of the unit
 }
 
-// newQuick returns nil if there is no .debug_aranges, or units overlap in it.
+// newQuick returns nil if there is no .debug_aranges, or units overlap in it. plt is as linkageTables returns it.
 func newQuick(s *sections, plt []span) *quick {
 	q := &quick{plt: plt}
 	s.readAranges(func(off uint64, sp span) { q.list = append(q.list, arange{sp, off}) })
@@ -68,8 +68,7 @@ func (q *quick) unit(s *sections, addr uint64) (u *unit, found bool) {
 	const header = 24        // the longest up to the entries, but for what units with an id have
 	u = s.find(off + header) // an offset inside the unit's entries, not its header
 	if u == nil || u.off != off {
-		return nil, false
-		// .debug_aranges may name a unit that is not there.
+		return nil, false // .debug_aranges may name a unit that is not there
 	}
 	t, err := u.open()
 	// Only a plain unit of a compiler: others need the index.

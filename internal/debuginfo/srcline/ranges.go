@@ -1,5 +1,7 @@
 package srcline
 
+// This file reads the addresses of entries: a pair, or a list of .debug_ranges or .debug_rnglists. Linkers that drop a
+// function leave its debug information, with addresses that no code has.
 // span is a range of addresses, [lo, hi).
 type span struct{ lo, hi uint64 }
 
@@ -10,8 +12,8 @@ func (s span) has(addr uint64) bool { return addr >= s.lo && addr < s.hi }
 // functions to zero, or to the highest addresses.
 func (s span) live() bool { return s.lo != 0 && s.lo < s.hi && s.lo < ^uint64(1) }
 
-// spans returns the addresses of an entry with these attributes. An absent attribute has
-// the form 0.
+// spans appends the addresses of an entry with these attributes to dst. An absent attribute has the form 0. Where
+// there are ranges, they count alone: DW_AT_low_pc of a unit is then the base of its lists (DWARF 5, 3.1.1).
 func (u *unit) spans(dst []span, low, high, ranges value) []span {
 	if ranges.form != 0 {
 		return u.rangeList(dst, ranges)
@@ -30,7 +32,7 @@ func (u *unit) spans(dst []span, low, high, ranges value) []span {
 	return dst
 }
 
-// rangeList reads a list of .debug_ranges or .debug_rnglists.
+// rangeList appends a list of .debug_ranges or .debug_rnglists, as far as it can be read.
 func (u *unit) rangeList(dst []span, v value) []span {
 	// Lists of DWARF 2 to 4 are in .debug_ranges.
 	if u.version < 5 {
@@ -79,7 +81,8 @@ func (u *unit) oldRanges(dst []span, off uint64) []span {
 	}
 }
 
-// newRanges reads a list of DWARF 5, 7.25.
+// newRanges reads a list of .debug_rnglists: DWARF 5, 7.25. An entry of an unknown kind has an unknown size, and ends
+// it.
 func (u *unit) newRanges(dst []span, off uint64) []span {
 	const (
 		endOfList    = 0 // DW_RLE_end_of_list

@@ -40,9 +40,8 @@ type contents struct {
 
 // unitIndex are the units that were met so far.
 type unitIndex struct {
-	units []*unit // by offset, up to parsed
-	// Offset of the next header.
-	parsed   uint64              // in .debug_info
+	units    []*unit             // by offset, up to parsed; without type units
+	parsed   uint64              // offset of the next header in .debug_info
 	unitsErr error               // why parsing stopped there
 	typeAt   map[uint64]entryKey // types in type units, by signature
 	typed    bool                // .debug_types has been parsed
@@ -92,19 +91,19 @@ func (s *sections) parseAbbrevs(off uint64, f format, want wanted) *abbrevTable 
 	return t
 }
 
-// forget drops caches.
+// forget drops caches. Tables in use stay valid: they are only no longer found. s may be nil.
 func (s *sections) forget() {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
-	// Tables in use stay valid; they are only no longer found.
 	s.abbrevs = nil
 	s.mu.Unlock()
 	s.alt.forget()
 }
 
-// close unmaps all sections, those of the supplementary file as well.
+// close unmaps all sections, those of the supplementary file as well. No slice of them may be used after it. s may be
+// nil.
 func (s *sections) close() {
 	if s == nil {
 		return

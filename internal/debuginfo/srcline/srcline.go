@@ -64,7 +64,7 @@ func (o *Info) Err() error {
 	return nil
 }
 
-// note keeps the first error.
+// note keeps the first error: later ones often follow from it.
 func (o *Info) note(err error) {
 	if err != nil {
 		o.err.CompareAndSwap(nil, &err)
@@ -98,7 +98,8 @@ func (o *Info) Lookup(addr uint64, want Want) (frames []Frame) {
 	return frames
 }
 
-// whole reads the index.
+// whole reads the index, once. Of a compressed .debug_info it inflates everything, so it is put off as long as quick
+// can answer.
 func (o *Info) whole() {
 	o.once.Do(func() {
 		idx, skeletons, err := o.sec.buildIndex()
@@ -110,12 +111,12 @@ func (o *Info) whole() {
 	})
 }
 
-// large is the size of a unit in .debug_info whose functions and lines are read at the
-// same time. Most are a tenth of it.
+// large is the size in bytes of a unit in .debug_info whose functions and lines are read at the same time. Most are a
+// tenth of it; those of whole programs (LTO, Rust) are larger.
 const large = 1 << 19
 
-// lookup returns the frames at an address of a unit, nil if the unit knows neither function nor
-// line.
+// lookup returns the frames at an address of a unit, nil if the unit knows neither function nor line. Files of calls
+// are numbers in the unit's line table, so the functions of a .dwo need the skeleton's lines.
 func (o *Info) lookup(u *unit, addr uint64, want Want) []Frame {
 	var place Frame
 	var lines *lineTable
@@ -216,8 +217,8 @@ func (o *Info) funcs(u *unit) (*unit, *funcTable) {
 	return u, t
 }
 
-// try turns panics into errors: a file that shrinks while it is mapped faults,
-// and debug/dwarf and debug/elf may panic on malformed input.
+// try turns panics into errors: a file that shrinks while it is mapped faults, and debug/dwarf and debug/elf may panic
+// on malformed input. The caller has set SetPanicOnFault on its goroutine.
 func try(f func() error) (err error) {
 	defer func() {
 		switch p := recover().(type) {
@@ -231,7 +232,7 @@ func try(f func() error) (err error) {
 	return f()
 }
 
-// count drops all tables when there are too many bytes of them.
+// count adds n bytes of tables, and drops all when there are too many. The caller holds no lock of a unit.
 func (o *Info) count(n int) {
 	if o.used.Add(int64(n)) <= o.limit || !o.drop.TryLock() { // another goroutine is dropping already
 		return

@@ -63,7 +63,8 @@ func typeOf(k typeKey) (t cdecl.Type[typeKey], err error) {
 	return t, err
 }
 
-// array describes the dimension of an array that k says.
+// array describes the dimension of an array that k says: DWARF has one entry for all dimensions, cdecl wants arrays of
+// arrays. A count of -1 is not known, as in extern int a[].
 func (k typeKey) array(e *entry) (t cdecl.Type[typeKey], err error) {
 	dims, count := 0, int64(-1)
 	// Each dimension is an entry DW_TAG_subrange_type.
@@ -130,7 +131,7 @@ func (k typeKey) function(e *entry) (t cdecl.Type[typeKey], err error) {
 // that it is in elsewhere.
 func (k typeKey) typeName() (string, error) {
 	e, err := k.entry()
-	const chain = 3 // a declaration, its type unit, and one more
+	const chain = 3 // a declaration, its type unit, and one more; more is a loop
 	for range chain {
 		next := e.declared
 		if e.same.unit != nil {

@@ -53,8 +53,8 @@ type entryKey struct {
 // typeKey is a type of the graph that package cdecl reads.
 type typeKey struct {
 	entryKey
-	dim int  // of an array
-	c   bool // tags are written with struct, union and enum
+	dim int  // of an array: which of its dimensions, from 0
+	c   bool // the language is C: tags are written with struct, union and enum
 }
 
 // to returns the type at another entry.
@@ -64,7 +64,7 @@ func (k typeKey) to(e entryKey) typeKey { return typeKey{entryKey: e, c: k.c} }
 type entry struct {
 	tag      uint16
 	children bool
-	after    uint64 // where its children are, or its siblings
+	after    uint64 // offset of what follows it: its first child, or else the next entry
 	name     string
 	of       entryKey // DW_AT_type
 	hasType  bool     // DW_AT_type was there; without it, of is void by default
@@ -137,8 +137,8 @@ func (s *sections) key(r ref) entryKey {
 			return entryKey{}
 		}
 		r &^= refAlt
-		// A reference of a damaged file may lead outside of all units.
 	}
+	// A reference of a damaged file may lead outside of all units.
 	if u := s.find(uint64(r)); u != nil {
 		return entryKey{u, uint64(r)}
 	}
@@ -218,7 +218,8 @@ func number(form uint16) bool {
 // maxChildren bounds the entries that are looked at for parameters and dimensions.
 const maxChildren = 1 << 14
 
-// childrenOf calls f for the entries below one, until it says that it is done.
+// childrenOf calls f for the entries right below one, until it returns false. DW_AT_sibling is not used: an entry may
+// lack it, or lie.
 func (k entryKey) childrenOf(e *entry, f func(entryKey, *entry) bool) error {
 	if !e.children {
 		return nil

@@ -7,12 +7,13 @@ import (
 	"sync/atomic"
 )
 
+// This file reads unit headers and root entries. Headers are parsed in order, since each says where the next one is;
+// the rest of a unit is read when an address or a reference leads into it.
 // unit is a unit of .debug_info (DWARF 5, 7.5.1).
 type unit struct {
 	format
-	sec *sections
-	// From its length field to the first byte past it.
-	off, end  uint64 // in .debug_info
+	sec       *sections
+	off, end  uint64 // in .debug_info: from its length field to the first byte past it
 	entries   uint64 // where the first entry is
 	abbrevOff uint64 // in .debug_abbrev
 	skeleton  bool   // the code is in a .dwo file
@@ -20,7 +21,7 @@ type unit struct {
 
 	opened sync.Once
 	root   root        // set by open, from the unit's entry
-	begun  atomic.Bool // reading functions and lines
+	begun  atomic.Bool // reading functions and lines at the same time: see Info.lookup
 
 	// Each part is parsed on first use.
 	mu     sync.Mutex // of funcs
@@ -182,7 +183,7 @@ type top struct {
 	language          uint64
 }
 
-// top reads the entry of the unit.
+// top reads the entry of the unit, which it does not keep: see take. A unit without one has the tag 0.
 func (u *unit) top() (t top, err error) {
 	c := cursor{b: u.data(), off: u.entries}
 	code := c.uleb()
@@ -232,9 +233,9 @@ func (u *unit) top() (t top, err error) {
 	return t, nil
 }
 
-// open reads the unit's entry, and takes from it what the other entries need.
+// open reads the unit's entry, and takes from it what the other entries need. A unit whose entry cannot be read stays
+// without bases.
 func (u *unit) open() (top, error) {
-	// A unit whose entry cannot be read stays without bases.
 	t, err := u.top()
 	if err == nil {
 		u.opened.Do(func() { u.take(t) })
