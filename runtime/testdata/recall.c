@@ -286,22 +286,23 @@ __attribute__((noinline, noclone)) static void same(long n, int deep)
         loaded(n);
     sink++;
 }
-__attribute__((noinline, noclone)) static void by_turns(long n, int other)
+__attribute__((noinline, noclone)) static void by_turns(long n, int deep, int other)
 {
     if (other) {
         __asm__ volatile("nop"); /* which keeps two calls */
-        same(n, 12);
+        same(n, deep);
     } else {
-        same(n, 12);
+        same(n, deep);
     }
     sink++;
 }
 static void loads(void)
 {
     for (long n = 30; n < 160; n += 4) {
-        by_turns(0, 0);
-        by_turns(0, 1);
-        by_turns(n, 1);
+        int deep = 10 + (int)(n / 4 % 3); /* at one depth, another frame may have the innermost one's place */
+        by_turns(0, deep, 0);
+        by_turns(0, deep, 1);
+        by_turns(n, deep, 1);
     }
 }
 
