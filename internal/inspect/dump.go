@@ -83,7 +83,8 @@ func (d *Dump) Write(path string, w io.Writer) error {
 		}
 		return dwarfcfa.DumpTable(w, table, d.PC)
 	}
-	layout, err := plan.Build(table, plan.Options{Dispatch: d.Code.Dispatch})
+	// As compile.Layout does it; the packed form that it may prefer for its size is shown on request alone.
+	layout, err := plan.Build(table, plan.Options{Dispatch: d.Code.Dispatch, Calls: object.Calls()})
 	if err != nil {
 		return err
 	}
