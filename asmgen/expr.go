@@ -145,6 +145,7 @@ func (c *exprCode) op(op dwarfcfa.ExprOp, i int) error {
 		a.op(x86.AMOVQ, cx, ax)
 	case dwarfcfa.OpDeref:
 		return c.deref(op.Arg)
+	// (x ^ s) - s, with s = -1 for a negative x and 0 otherwise.
 	case dwarfcfa.OpAbs:
 		a.op(x86.AMOVQ, ax, cx)
 		a.op(x86.ASARQ, imm(63), cx)

@@ -17,6 +17,8 @@ import (
 	"github.com/ehasm/ehasm/internal/files/output"
 )
 
+// This file shows the stages of compiling, one by one, for those who look for where a row went wrong.
+
 // Stages returns the stages in the order of compiling.
 func Stages() []string {
 	return []string{"entries", "rows", "table", "plan", "asm", "sites", "lines", "types"}
@@ -66,6 +68,7 @@ func (d *Dump) Write(path string, w io.Writer) error {
 	if d.Stage == "sites" {
 		return d.sites(object, w)
 	}
+	// Detached: separate debug files have .debug_frame and no code to check ranges against.
 	table, _, err := dwarfcfa.BuildTable(object, dwarfcfa.BuildOptions{Source: d.Code.Source, Detached: true})
 	if err != nil {
 		return err

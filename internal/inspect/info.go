@@ -12,6 +12,9 @@ import (
 	"github.com/ehasm/ehasm/internal/files/output"
 )
 
+// This file is what ehasm info shows: an eh_elf's notes, headers and symbols. Nothing is checked against the object;
+// prove does that.
+
 // Info says what an eh_elf was made from, what it covers, and how large its parts are. Its embedded
 // structs group the fields of one JSON object.
 type Info struct {

@@ -13,6 +13,9 @@ import (
 	"github.com/ehasm/ehasm/internal/analysis/x86"
 )
 
+// This file disassembles generated code with names for its parts: asmgen's marks, since the file's symbols are its
+// exports alone.
+
 // codeLine is an instruction of a listing.
 type codeLine struct {
 	Off   uint32   `json:"offset"`

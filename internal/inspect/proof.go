@@ -16,6 +16,8 @@ import (
 	"github.com/ehasm/ehasm/prove"
 )
 
+// This file proves files for ehasm prove, and puts the results into words and JSON.
+
 // EHElfsBelow lists the eh_elfs of a folder. It goes into folders below; links are not followed. The error is the first
 // folder that can't be read.
 func EHElfsBelow(folder string) (paths []string, err error) {

@@ -30,7 +30,7 @@ type File struct {
 	Size int64
 }
 
-// debugDirs hold separate debug files.
+// debugDirs hold separate debug files. Where distributions' -dbg packages install them.
 func debugDirs() []string { return []string{"/usr/lib/debug"} }
 
 // Name names, from the debug file, the findings that the file's own symbols do not name.
@@ -69,7 +69,8 @@ func (o File) lines() (*srcline.Info, error) {
 }
 
 // sourceLine returns the file and the line of an instruction; 0 if they are not known. A file below the working
-// directory is relative to it. md5 is the file's as the compiler read it, "" if it does not say.
+// directory is relative to it. md5 is the file's as the compiler read it, "" if it does not say. The innermost inlined
+// function counts, since the instruction is its line's.
 func sourceLine(o *srcline.Info, pc uint64) (file string, line int, md5 string) {
 	frames := o.Lookup(pc, srcline.Want{Lines: true})
 	if len(frames) == 0 || frames[0].Line <= 0 {
@@ -162,7 +163,7 @@ func sortedTexts(texts map[string][]string) func(yield func(string, []string) bo
 	}
 }
 
-// maxAssembly bounds the bytes of a source.
+// maxAssembly bounds the bytes of a source. Its name comes from the object, and may be any file's.
 const maxAssembly = 64 << 20
 
 var errNoAssembly = errors.New("its source is no assembly")

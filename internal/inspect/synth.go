@@ -17,6 +17,8 @@ import (
 	"github.com/ehasm/ehasm/internal/files/output"
 )
 
+// This file is what ehasm synth shows and writes of rows that are made from code.
+
 // Made holds rows and the file that they belong to.
 type Made struct {
 	Rows        *synth.Result
@@ -54,7 +56,8 @@ func MakeRows(path string, opt synth.Options) (*Made, error) {
 // A debug file names an executable or library by its sections; a .o file has none yet.
 var errRelocatable = errors.New("no debug file for a relocatable object; see --cfi")
 
-// DebugFile returns a separate debug file with the rows as .debug_frame.
+// DebugFile returns a separate debug file with the rows as .debug_frame. gdb finds it by build-id or .gnu_debuglink,
+// and takes its .debug_frame where the program has no FDE.
 func (m *Made) DebugFile() ([]byte, error) {
 	if m.relocatable {
 		return nil, errRelocatable

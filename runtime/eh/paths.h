@@ -70,7 +70,8 @@ extern uint16_t ehx_hints_[TRAIL_SLOTS];
 void ehx_learn_stride_(struct ehx_stride *t, struct ehx_frame f, struct ehx_known *from, uint64_t loads);
 void ehx_learn_trail_(struct ehx_trail *t, struct ehx_frame f, struct ehx_exception *e, uint64_t type, uint64_t loads);
 
-/* ehx_restore_ loads registers from the offsets in reg of a path, which is passed as two words. */
+/* ehx_restore_ loads registers from the offsets in reg of a path, which is passed as two words: rbp, rbx,
+ * r12 to r15, 16 bits each. An offset is in words from rsp, plus 1: 0 leaves the register as it is. */
 static inline __attribute__((always_inline)) void ehx_restore_(struct ehx_frame *f, uint64_t rsp, const uint64_t reg[2])
 {
     rsp -= 8;

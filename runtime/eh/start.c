@@ -26,7 +26,8 @@ int ehx_cpu_indicator_init(void)
     return result;
 }
 
-/* With shadow stacks, a throw would have to pop these, too. */
+/* With shadow stacks, a throw would have to pop these, too. Without them rdsspq does nothing (Intel SDM
+ * volume 2, RDSSPD/RDSSPQ), and leaves 0. */
 static bool has_shadow_stack(void)
 {
     uint64_t ssp = 0;

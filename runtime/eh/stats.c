@@ -12,6 +12,7 @@ bool ehx_counting_;
 
 static uint64_t count(enum ehx_counter c) { return atomic_load_explicit(&ehx_counters_[c], memory_order_relaxed); }
 
+/* The pc of the frame at which the last throw was handed over; 0: none. */
 _Atomic uint64_t ehx_stopped_;
 
 /* What libehunwind-preload.so asks at exit. */

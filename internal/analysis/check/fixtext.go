@@ -41,7 +41,8 @@ func newCFIState() (s cfiState) {
 
 func (s *cfiState) clone() cfiState { return cfiState{s.row, slices.Clone(s.kept)} }
 
-// sameRow reports whether two rows say the same; no rule and the same value are one.
+// sameRow reports whether two rows say the same; no rule and the same value are one. An unwinder treats both alike for
+// callee-saved registers, of which alone directives speak.
 func sameRow(a, b *dwarfcfa.Row) bool {
 	norm := func(r dwarfcfa.Row) dwarfcfa.Row {
 		for d := range r.Regs {
@@ -231,6 +232,7 @@ func parseCFI(line string) (out []cfiDirective, err error) {
 		}
 		out = append(out, d)
 	}
+	// A patch drops and inserts whole lines.
 	if len(out) > 0 && len(all) > 1 {
 		return nil, errors.New("it has a directive and another statement")
 	}
@@ -294,6 +296,7 @@ func (s *cfiState) apply(d cfiDirective) error {
 		s.row.CFA.Offset += n
 	case "offset":
 		set(dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: n})
+	// gas's operand counts from the register that the CFA is on, a row's from the CFA.
 	case "rel_offset":
 		set(dwarfcfa.RegRule{Kind: dwarfcfa.RuleOffset, Offset: n - s.row.CFA.Offset})
 	case "restore":
@@ -333,7 +336,7 @@ func indent(line string) string {
 const contextLines = 3
 
 // Unified returns the patches of one source, whose lines are text, as a unified diff for patch -p0; "" if nothing
-// changes.
+// changes. Line numbers of patches begin at 1. Changes whose contexts would touch share a hunk.
 func Unified(name string, text []string, patches []Patch) string {
 	changed := make([]bool, len(text)+2)
 	before, drop := map[int][]string{}, map[int]bool{}

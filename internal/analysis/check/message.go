@@ -5,6 +5,8 @@ import (
 	"strings"
 )
 
+// This file words findings for people; --json and SARIF have the same texts beside their fields.
+
 // Position names an instruction: function plus offset, address, and the line of the source.
 func (f *Finding) Position() string {
 	text := fmt.Sprintf("%#x", f.PC)

@@ -97,8 +97,10 @@ type File struct {
 
 // SARIF returns a log for encoding/json. version is the analysis's. A finding's place is its source line, if that is
 // known; otherwise its address in the file. Names of files below the folder dir are relative to it, others absolute, as
-// services expect that show findings beside the source.
+// services expect that show findings beside the source. Severities are SARIF's levels by name. The 2 in the
+// fingerprint's key is the version of how IDs are computed: services take findings under another key for new ones.
 func SARIF(version, dir string, all []File) any {
+	// An empty list of results says that nothing was found; null would say that nothing was looked for.
 	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "ehasm check", Version: version, Rules: sarifRules()}},
 		Results: []sarifResult{}}
 	for i := range all {

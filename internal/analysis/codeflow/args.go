@@ -75,7 +75,8 @@ func (l *listing) pushedBefore(p *part, pc uint64) (pushed int32) {
 }
 
 // poppedAfter returns how many bytes the code after a call pops, at most pushed. What the code after a normal return
-// pops tells arguments from alignment.
+// pops tells arguments from alignment. The pop follows the call within a few instructions; what is not found counts as
+// alignment, which stays.
 func (l *listing) poppedAfter(next uint64, pushed int32) (n int32) {
 	for range 8 {
 		i := l.inst(next)

@@ -36,7 +36,8 @@ func (l *listing) jumpsByCall(p *part, pc uint64, in *x86.Inst) bool {
 }
 
 // helperFollows reports whether calls lead to next, the address behind a call, and the code there returns to its
-// caller: the call does not come back, since it would return with what belongs to the frame of the code before it.
+// caller: the call does not come back, since it would return with what belongs to the frame of the code before it. Only
+// with rows: without them, a label behind a call need be no function.
 func (l *listing) helperFollows(next uint64) bool {
 	if l.rows == nil || !l.p.called.has(next) {
 		return false
@@ -48,6 +49,8 @@ func (l *listing) helperFollows(next uint64) bool {
 // exits reports whether the first argument of the call at pc is a constant other than 0. error(3) and error_at_line(3)
 // return only if their first argument, the status, is 0.
 func (l *listing) exits(pc uint64) bool {
+	// Compilers load the status a few instructions before. One that is further away counts as 0: the call may come
+	// back.
 	for range 12 {
 		k, ok := l.prev(pc)
 		if !ok || l.lead[l.pos(pc)] != 0 {
@@ -165,7 +168,8 @@ func (l *listing) target(pc uint64) {
 	}
 }
 
-// indirect looks for the table of the indirect jump with index k, and notes its targets.
+// indirect looks for the table of the indirect jump with index k, and notes its targets. A table whose base is not
+// known yet, since another block sets the register, is held until all direct code is known.
 func (l *listing) indirect(k int32) {
 	t := l.tableForm(k)
 	var ts []uint64

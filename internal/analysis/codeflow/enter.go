@@ -328,6 +328,7 @@ func (f *flow) prologue(pos uint64, s *State) bool {
 // returnsSoon reports whether a ret follows pos, in the order of the bytes, before a call, a system call and a jump
 // back. A walk from a label takes much longer, so rest asks this first.
 func (l *listing) returnsSoon(pos uint64) bool {
+	// Instructions. A longer way costs the correction alone, and the row counts as it is.
 	const soon = 96
 	code := l.p.img.Code(pos)
 	var in x86.Inst
@@ -402,7 +403,7 @@ func (l *listing) isData(p *part, pos uint64) bool {
 }
 
 // padding reports whether an instruction is what linkers and assemblers fill with: nops, int3, and zeros, which decode
-// as add %al,(%rax).
+// as add %al,(%rax). Three-byte and longer nops are one operation to x86 (0f 1f /0, Intel SDM volume 2, table 4-12).
 func padding(in *x86.Inst) bool {
 	return in.Op == x86.OpNOP || in.Op == x86.OpINT3 || in.Len == 2 && in.Op == x86.OpADD && in.Enc.Opcode == 0 &&
 		in.Enc.ModRM == 0

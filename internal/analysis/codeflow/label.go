@@ -11,6 +11,7 @@ import (
 
 // Bounds of walks from labels.
 const (
+	// Each bound ends a walk without an answer, so that the label has no state and no row: never with a wrong one.
 	labelCode  = 512           // instructions of a walk
 	labelSteps = 4 * labelCode // times that a walk interprets one
 	labelFrame = 1 << 20       // distance from rsp at the label up to the return address, in bytes
@@ -73,7 +74,8 @@ func (f *flow) label(pc uint64, isolated bool) (State, bool) {
 	return w.state(), true
 }
 
-// shown reports whether the walk shows where the return address is.
+// shown reports whether the walk shows where the return address is. An indirect jump with rsp above the return address
+// contradicts the ret: the two can't be of one frame.
 func (w *walk) shown() bool {
 	other := func(frame int32) bool { return frame != w.frame }
 	return !w.failed && w.certain && w.frame >= 0 && w.high <= w.frame && !slices.ContainsFunc(w.otherFrames, other)
@@ -157,7 +159,8 @@ func (w *walk) run(pc uint64) {
 	}
 }
 
-// to merges a state into the one before the instruction at pc.
+// to merges a state into the one before the instruction at pc. Ways that meet with another rsp fail the walk: a loop
+// that pushes, or data that decodes.
 func (w *walk) to(pc uint64, s *State, sure bool) {
 	st := w.code[pc]
 	switch {

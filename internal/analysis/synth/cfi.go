@@ -43,7 +43,7 @@ func WriteCFI(w io.Writer, f *Function) error {
 
 // directives returns the directives from one row to another. The assembler may put rules that a function begins with
 // into the CIE, from where .cfi_restore would restore them. So a register that is unchanged again needs .cfi_same_value
-// if the function began with another rule.
+// if the function began with another rule. is.Outermost ends the stack: the other rules do not matter then.
 func directives(was, is, first *Row) (lines []string) {
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	if is.Outermost {
