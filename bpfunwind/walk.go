@@ -25,7 +25,8 @@ type walker struct {
 // framesPerCall is how many frames a call of the function takes: calls cost as much as a third of a frame.
 const framesPerCall = 2
 
-// callsPerTime is how often the clock is looked at, in calls: a power of two.
+// callsPerTime is how often the clock is looked at, in calls: a power of two. A walk may so take 64 frames more than
+// its time allows.
 const callsPerTime = 32
 
 // lostValue is what a lost register holds. No frame lies there, at the end of the kernel's half.
@@ -40,7 +41,8 @@ const (
 	blockFailed  = "block"
 )
 
-// emit appends the function: its arguments are the number of the call, and the address of the state's address.
+// emit appends the function: its arguments are the number of the call, and the address of the state's address. A result
+// of 0 makes bpf_loop go on, 1 ends it (include/uapi/linux/bpf.h, bpf_loop).
 func (w *walker) emit() {
 	w.label(stepName)
 	w.add(
@@ -68,6 +70,7 @@ func (w *walker) frame(i int) {
 	w.label(local("frame"))
 	w.add(
 		load(asm.R5, asm.R6, stateHeader+headerCount, asm.Word),
+		// maxFrames bounds the program's frames: those of the kernel, which come first, do not count.
 		load(asm.R1, asm.R6, stateHeader+headerKernel, asm.Byte),
 		move(asm.R2, asm.R5), asm.Sub.Reg(asm.R2, asm.R1),
 		asm.JGE.Imm(asm.R2, int32(w.maxFrames), "full"),
@@ -105,7 +108,8 @@ func (w *walker) push() {
 }
 
 // findRegion finds the region of the pc in r8, and leaves the pc's distance from its start in r7. r5 stays. It keeps
-// the region in the state, where the next frames of the same object find it at once.
+// the region in the state, where the next frames of the same object find it at once. With at most 64 or 512 regions,
+// the search begins later: few processes have more objects.
 func (w *walker) findRegion() {
 	const stack = -16
 	w.add(store(asm.RFP, stack, asm.R5, asm.DWord), load(asm.R1, asm.R6, stateView, asm.Word))
@@ -182,6 +186,8 @@ func (w *walker) base(dst asm.Register) {
 // window copies the block below the CFA in r7 to the words, from the window. If it does not lie there, the window is
 // read anew: to the end of its page, if the frame is close to those before.
 func (w *walker) window(local func(string) string) {
+	// In bytes, above the window's end: callers' frames follow one another, so one read of a page serves many. A frame
+	// further away, as behind a large array, is read alone.
 	const close = 512
 	w.label(local("window"))
 	w.add(
@@ -265,6 +271,8 @@ func (w *walker) rare() {
 	w.add(load(asm.R1, asm.R9, byteExtra, asm.Byte), asm.Add.Reg(asm.R7, asm.R1), move(asm.R8, asm.R7),
 		asm.Ja.Label("read"))
 
+	// ld's row of .plt: byteExtra is where in an entry of 16 bytes the push of its number has been done
+	// (bfd's elf64-x86-64.c, elf_x86_64_eh_frame_lazy_plt).
 	w.label("plt")
 	w.base(asm.R7)
 	w.add(
@@ -288,6 +296,8 @@ func (w *walker) rare() {
 	w.restore()
 	w.next()
 
+	// A function that GCC aligns the stack of: the register or word that holds the CFA is the DRAP (gcc/config/i386,
+	// dynamic realign argument pointer).
 	w.label("drap")
 	w.deref()
 	w.add(move(asm.R1, asm.R6), asm.Add.Imm(asm.R1, placeRA), asm.Mov.Imm(asm.R2, 8), move(asm.R3, asm.R7),
@@ -307,7 +317,7 @@ func (w *walker) rare() {
 	w.signal()
 }
 
-// deref leaves the word at base + offset in r7.
+// deref leaves the word at base + offset in r7. The walk ends as Unreadable if it can't be read.
 func (w *walker) deref() {
 	w.base(asm.R3)
 	w.add(move(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, 8))
@@ -341,7 +351,7 @@ func (w *walker) signal() {
 	w.add(asm.Ja.Label("incomplete"))
 }
 
-// ends emits the ends of walks.
+// ends emits the ends of walks. Each outcome has one end, wherever a step fails.
 func (w *walker) ends() {
 	// The block from r8 on is unreadable; perhaps not the return address in it.
 	w.label(blockFailed)
@@ -382,5 +392,5 @@ func (w *walker) ends() {
 	w.add(store(asm.R6, stateOutcome, asm.R1, asm.Word), asm.Mov.Imm(asm.R0, 1), asm.Return())
 }
 
-// end ends the walk.
+// end ends the walk. r1 is the outcome.
 func (w *walker) end(o Outcome) { w.add(asm.Mov.Imm(asm.R1, int32(o)), asm.Ja.Label("end")) }

@@ -63,7 +63,9 @@ static bool parse(const char *text, struct place *p)
     return true;
 }
 
-/* confined reports whether there are more seccomp filters than the recorder's. They may forbid what begins here, but not what the dynamic loader did. */
+/* confined reports whether there are more seccomp filters than the recorder's. They may forbid what begins
+ * here, but not what the dynamic loader did. Older kernels do not say how many there are: then it reports
+ * false. */
 static bool confined(uint64_t filters)
 {
     static const char name[] = "\nSeccomp_filters:\t";
@@ -95,7 +97,8 @@ static void *map_shared(int fd, size_t size, uint64_t offset)
     return p == MAP_FAILED ? NULL : p;
 }
 
-/* map_own maps what is private; it returns null if the kernel cannot empty it in children. */
+/* map_own maps what is private; it returns null if the kernel cannot empty it in children (MADV_WIPEONFORK,
+ * Linux 4.14): a child would continue its parent's stacks and locks. */
 static struct ehr_private *map_own(void)
 {
     struct ehr_private *own = ehu_map_(sizeof *own);
@@ -331,6 +334,8 @@ static bool same(const struct ehr_stack *s, const uint64_t *pc, size_t n, uint64
 /* ehr_stack_of_ returns the stack of a frame and its callers, and makes it if it is new. */
 struct ehr_stack *ehr_stack_of_(struct ehr_process *p, const eh_elf_regs_t *regs)
 {
+    /* Beyond TRIES a stack is in no place of the index, and written again each time; the reader adds equal
+     * ones up. */
     enum { FEW = 48, TRIES = 32, MASK = (1 << EHR_INDEX_BITS) - 1 };
     struct ehr_private *own = ehr_private_;
     uint64_t few[FEW]; /* a stack may be short of room */

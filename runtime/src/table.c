@@ -179,6 +179,7 @@ static void *room(size_t *size)
         *size = t->size;
         return memset(t, 0, *size);
     }
+    /* The power of two above: spare tables then fit one another's contents. */
     *size = (size_t)1 << (64 - __builtin_clzl(*size)); /* for larger tables, too */
     return ehu_map_(*size);
 }
@@ -296,7 +297,8 @@ static void free_table(struct ehu_table *t)
     spare = t;
 }
 
-/* sort orders ranges by address, a shell sort: glibc's qsort allocates for more than a few. */
+/* sort orders ranges by address, a shell sort with Gonnet's gaps (5/11 of the one before): glibc's qsort
+ * allocates for more than a few. */
 static void sort(struct ehu_object *o, size_t n)
 {
     for (size_t gap = n / 2; gap > 0; gap = gap > 2 ? gap * 5 / 11 : gap - 1)
@@ -484,6 +486,8 @@ int ehu_refresh(void)
     return changed == NOT_ASKED ? 0 : changed;
 }
 
+/* The loader keeps how many objects it has ever added, and how many are loaded: adds - subs. So adds + subs
+ * is twice the one less the other. */
 bool ehu_up_to_date_(void)
 {
     const uint64_t *adds = ehu_loader_.adds;
@@ -519,6 +523,8 @@ void ehu_count_objects_(const struct ehu_table *t, uint64_t *objects, uint64_t *
         *eh_elfs += t->loaded[i].elf != NULL;
 }
 
+/* For figures at exit: the caller does not count as a reader. Tables are not unmapped, so if a thread
+ * refreshes meanwhile, the path is at worst a wrong one. */
 const char *ehu_object_path_(uint64_t pc, bool *eh_elf)
 {
     const struct ehu_table *t = ehu_table_of_(atomic_load(&ehu_current_));

@@ -32,6 +32,7 @@ type codeTable struct {
 }
 
 const (
+	// Code beyond maxCodes is not known; rows beyond the other two are dropped, and read again when asked for.
 	maxCodes  = 1 << 16 // pieces of code of a process
 	maxTables = 1 << 12 // of them whose rows are kept
 	maxTabled = 1 << 19 // bytes of the sections with these rows
