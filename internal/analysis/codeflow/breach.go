@@ -86,6 +86,7 @@ func (p *Program) private(breaches []breach, onward [][]uint64) []int {
 			now[p.fns[i].Lo] = breaches[i]
 		}
 	}
+	// It ends: lost only grows, and by changes at most from 0 to a number and on to unknownMove.
 	for changed := len(now) > 0; changed; {
 		changed = false
 		for i := range p.fns {
@@ -158,6 +159,7 @@ func (l *listing) computed(pc uint64, in *x86.Inst) bool {
 	if p := l.partOf(pc); !gpr64(to) || l.rows != nil || p == nil || !p.fn.Shared {
 		return false
 	}
+	// Instructions before the call. A sum that is further away counts as no such call.
 	const far = 12
 	for range far {
 		k, ok := l.prev(pc)

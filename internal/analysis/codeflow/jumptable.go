@@ -26,6 +26,8 @@ type tableForm struct {
 }
 
 const (
+	// Beyond these bounds a jump has no table, or a shorter one: code is then unreached, which makes no finding.
+	// Reading stops earlier at the first entry that leads to no instruction.
 	maxTable    = 1024   // entries without a bound
 	maxBound    = 100000 // entries at all
 	maxBackward = 60     // instructions looked at

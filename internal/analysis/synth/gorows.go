@@ -114,14 +114,16 @@ func OpenGoRows(o *dwarfcfa.File) *GoRows {
 }
 
 // EstimatedRows estimates how many rows the whole program has. Compiled functions have a row each before and after the
-// prologue, and a pair for each epilogue.
+// prologue, and a pair for each epilogue. package rows weighs by it whether steps one by one or an eh_elf of the whole
+// are cheaper.
 func (g *GoRows) EstimatedRows() int {
 	const perFunction = 8
 	return perFunction * g.table.Len()
 }
 
 // At returns rows for the function at pc and some around it, and the addresses that they are for: as Of makes them for
-// Missing. The section is nil if there are none.
+// Missing. The section is nil if there are none. Some 16 functions share a section: neighbours in the table are of one
+// package, and often on one stack.
 func (g *GoRows) At(pc dwarfcfa.Addr) (dwarfcfa.Range, *dwarfcfa.Section) {
 	const together = 16
 	i, ok := g.table.Index(uint64(pc))

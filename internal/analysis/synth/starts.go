@@ -180,6 +180,8 @@ func (s *startSet) sweep(g span, described bool) {
 		switch in.Op {
 		case x86.OpCALL:
 			switch {
+			// A call of the next instruction, which pops the return address to learn where it is: no function begins
+			// there.
 			case in.Imm == 0 && t < g.hi && s.img.TakesAddress(t):
 			case s.inGap(t):
 				s.call(t)
