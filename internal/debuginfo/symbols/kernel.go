@@ -3,7 +3,6 @@ package symbols
 import (
 	"bufio"
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -25,13 +24,11 @@ var ErrHidden = errors.New("the kernel hides its addresses (kernel.kptr_restrict
 
 // Kernel holds the kernel's symbols by address. A symbol ends where the next one begins.
 // It does not change. There are more than 100,000 symbols, of which a recording needs a
-// few, so they are searched for in the text.
+// few, so names stay in the text.
 type Kernel struct {
 	text  string
-	pages []byte // that text lies in, where it is mapped
-	lines []kernelLine
-	step  int    // how many symbols there are from one of lines to the next
-	last  uint64 // the highest address of a symbol
+	pages []byte       // that text lies in, where it is mapped
+	lines []kernelLine // ascending
 
 	all *allSymbols // where the text lacks the symbols of modules; else nil
 }
@@ -81,70 +78,9 @@ func (k *Kernel) index() (err error) {
 		}
 	}()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	sorted, err := k.sample()
-	if err == nil && !sorted {
-		err = k.sort()
-	}
-	return err
-}
-
-// Close frees the text. Find must not be called after it.
-func (k *Kernel) Close() {
-	if k != nil {
-		k.all.close()
-		pages.Unmap(k.pages)
-	}
-}
-
-// zeros is 8 digits 0 as bytes: half of an address that the kernel hides.
-const zeros = 0x3030303030303030
-
-// sample keeps one of many lines. It reports whether the lines are as they usually are: sorted, with addresses of 16
-// digits. If they are not, the index is of no use, and sort makes another. Addresses are compared as text, 8 digits at
-// a time, which is most of what reading the file costs.
-func (k *Kernel) sample() (bool, error) {
-	k.step = 16
 	const usual = 40 // bytes of a line, at least
-	k.lines = make([]kernelLine, 0, len(k.text)/usual/k.step)
-	text := unsafe.Slice(unsafe.StringData(k.text), len(k.text))
-	last, lastAt := [2]uint64{}, 0
-	n := 0
-	for start, next := 0, 0; start < len(text); start = next {
-		var kind int
-		kind, next = splitLine(k.text, start)
-		if kind < 0 {
-			continue
-		}
-		if kind != start+17 { // 16 digits and a space
-			return false, nil
-		}
-		// Digits are in the order of their characters.
-		addr := [2]uint64{binary.BigEndian.Uint64(text[start:]), binary.BigEndian.Uint64(text[start+8:])}
-		if addr[0] < last[0] || addr[0] == last[0] && addr[1] < last[1] {
-			return false, nil // with modules
-		}
-		last, lastAt = addr, start
-		if n%k.step == 0 {
-			v, err := parseHex(k.text[start : kind-1])
-			if err != nil {
-				return false, err
-			}
-			k.lines = append(k.lines, kernelLine{v, uint32(start)})
-		}
-		n++
-	}
-	if n == 0 || last == [2]uint64{zeros, zeros} {
-		return false, ErrHidden
-	}
-	var err error
-	k.last, err = parseHex(k.text[lastAt : lastAt+16])
-	return true, err
-}
-
-// sort keeps all lines, by address: the file has modules in the order of their loading, and BPF programs after them.
-func (k *Kernel) sort() error {
-	k.step, k.lines = 1, nil
-	some := false
+	k.lines = make([]kernelLine, 0, len(k.text)/usual)
+	some, sorted := false, true // modules are in the order of their loading, BPF programs after them
 	for start, next := 0, 0; start < len(k.text); start = next {
 		var kind int
 		kind, next = splitLine(k.text, start)
@@ -156,18 +92,34 @@ func (k *Kernel) sort() error {
 			return err
 		}
 		some = some || addr != 0
-		k.lines = append(k.lines, kernelLine{addr, uint32(start)})
+		line := kernelLine{addr, uint32(start)}
+		if n := len(k.lines); n > 0 && addr <= k.lines[n-1].addr {
+			if addr == k.lines[n-1].addr {
+				k.lines[n-1] = line
+				continue
+			}
+			sorted = false
+		}
+		k.lines = append(k.lines, line)
 	}
 	if !some {
 		return ErrHidden
 	}
-	slices.SortFunc(k.lines, func(a, b kernelLine) int {
-		return cmp.Or(cmp.Compare(a.addr, b.addr),
-			cmp.Compare(b.offset, a.offset))
-	})
-	k.lines = slices.CompactFunc(k.lines, func(a, b kernelLine) bool { return a.addr == b.addr })
-	k.last = k.lines[len(k.lines)-1].addr
+	if !sorted {
+		slices.SortFunc(k.lines, func(a, b kernelLine) int {
+			return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(b.offset, a.offset))
+		})
+		k.lines = slices.CompactFunc(k.lines, func(a, b kernelLine) bool { return a.addr == b.addr })
+	}
 	return nil
+}
+
+// Close frees the text. Find must not be called after it.
+func (k *Kernel) Close() {
+	if k != nil {
+		k.all.close()
+		pages.Unmap(k.pages)
+	}
 }
 
 // splitLine returns where the type of the symbol is in the line that begins at at, -1 if the
@@ -224,7 +176,7 @@ func (k *Kernel) Find(addr uint64) (s *Symbol) {
 	if k == nil {
 		return nil
 	}
-	if k.all != nil && addr >= k.last {
+	if k.all != nil && addr >= k.lines[len(k.lines)-1].addr {
 		return k.all.get().Find(addr)
 	}
 	i := sort.Search(len(k.lines), func(i int) bool { return k.lines[i].addr > addr }) - 1
@@ -238,25 +190,9 @@ func (k *Kernel) Find(addr uint64) (s *Symbol) {
 	}()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	start := int(k.lines[i].offset)
-	s = &Symbol{Start: k.lines[i].addr}
-	if k.step == 1 && i+1 < len(k.lines) {
+	s = &Symbol{Start: k.lines[i].addr, End: k.lines[i].addr + 4096} // the last one
+	if i+1 < len(k.lines) {
 		s.End = k.lines[i+1].addr
-	}
-	for p := start; k.step > 1 && s.End == 0 && p < len(k.text); {
-		kind, next := splitLine(k.text, p)
-		if kind >= 0 {
-			switch a, err := parseHex(k.text[p : kind-1]); {
-			case err != nil:
-			case a > addr:
-				s.End = a
-			default:
-				start, s.Start = p, a
-			}
-		}
-		p = next
-	}
-	if s.End == 0 {
-		s.End = s.Start + 4096 // the last one
 	}
 	if addr >= s.End {
 		return nil
