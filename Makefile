@@ -91,9 +91,9 @@ bench-exceptions: build runtime
 
 # Programs that throw with either libgcc: 10,000 random ones, and with GCC=FOLDER the tests of an unpacked GCC.
 exceptions: build runtime
-	$(GO) build -o build/random ./runtime/eh/suite/random
-	runtime/eh/suite/random.sh ./ehasm $(CURDIR)/build/runtime/libgcc/libgcc_s.so.1 build/random build/exceptions 1 100
-	test -z "$(GCC)" || runtime/eh/suite/gcc.sh ./ehasm $(CURDIR)/build/runtime/libgcc/libgcc_s.so.1 $(GCC) build/exceptions
+	$(GO) build -o build/random ./validate/exceptions/random
+	validate/exceptions/random.sh ./ehasm $(CURDIR)/build/runtime/libgcc/libgcc_s.so.1 build/random build/exceptions 1 100
+	test -z "$(GCC)" || validate/exceptions/gcc.sh ./ehasm $(CURDIR)/build/runtime/libgcc/libgcc_s.so.1 $(GCC) build/exceptions
 
 # libehunwind, for programs that unwind themselves: see docs/runtime.md
 runtime:
@@ -133,11 +133,11 @@ clean:
 
 # Real programs, sampled: libehunwind against libunwind in every sample.
 sample: deps
-	runtime/sampler/run.sh
+	validate/sampler/run.sh
 
 # Debian's profilers and tracers, with and without the preload.
 clients:
-	runtime/clients/run.sh
+	validate/clients/run.sh
 
 # Profiles pushed to an OpenTelemetry Collector: docs/validation/record.md
 try-collector:

@@ -41,9 +41,9 @@ func gsframe(t testing.TB) []string {
 	var objects []string
 	for _, c := range testtool.Sweep([][]string{
 		{"gcc", "-O2", "-fno-omit-frame-pointer", "../validate/live/testdata/shapes.c"},
-		{"gcc", "-O2", "../runtime/clients/trace.c"},
+		{"gcc", "-O2", "../validate/clients/trace.c"},
 		{"gcc", "-O0", "../validate/live/testdata/shapes.c"},
-		{"g++", "-O2", "../runtime/clients/work.cc"},
+		{"g++", "-O2", "../validate/clients/work.cc"},
 	}) {
 		out := filepath.Join(dir, fmt.Sprint(len(objects))+".so")
 		cmd := exec.Command(c[0], append(c[1:], "-shared", "-fPIC", "-Wa,--gsframe", "-I../runtime/include", "-o",

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Samples unmodified programs and compares libehunwind with libunwind in every
-# sample: runtime/sampler/run.sh [PROGRAM...]. Programs that are missing are left
+# sample: validate/sampler/run.sh [PROGRAM...]. Programs that are missing are left
 # out. SECONDS_EACH is how long each one runs, SAMPLER_HZ the rate.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Profilers and tracers as Debian has them, each with and without the preload:
-# runtime/clients/run.sh [CLIENT...]. Compares what they say and measures the
+# validate/clients/run.sh [CLIENT...]. Compares what they say and measures the
 # time. ROUNDS is how often each variant is timed (7); they take turns, and the
 # least counts. LIBRARY names another libehunwind-preload.so.
 #
@@ -18,7 +18,7 @@ mkdir -p "$out"
 cd "$top" || exit 1
 
 "$here/deps.sh" || exit 1
-CGO_ENABLED=0 go build -o "$out/ehasm" ./cmd/ehasm && go build -o "$out/stacks" ./runtime/clients/stacks || exit 1
+CGO_ENABLED=0 go build -o "$out/ehasm" ./cmd/ehasm && go build -o "$out/stacks" ./validate/clients/stacks || exit 1
 if [ -z "${LIBRARY:-}" ]; then
 	make -s -C runtime OUT="$out" || exit 1
 	LIBRARY=$out/libehunwind-preload.so
