@@ -16,9 +16,10 @@ unformatted=$(sources '*.go' | xargs gofmt -l)
 [ -z "$unformatted" ] || { echo "gofmt would change: $unformatted" >&2; exit 1; }
 
 : >build/test.log
-passed() { grep -cE '^ *--- PASS' build/test.log; }
+: >build/test.json # line by line as they are written, of all packages that run
+passed() { grep -cE '"Output":" *--- PASS' build/test.json; }
 running() { readlink /proc/[0-9]*/exe 2>/dev/null | grep -o '[^/]*\.test$' | sort -u | tr '\n' ' '; }
-alive() { # says every 30 seconds that the tests go on: a package's count when it ends
+alive() { # says every 30 seconds that the tests go on
 	while sleep 30 >/dev/null; do echo "   $SECONDS s, $(passed) tests passed; running: $(running)"; done
 }
 
@@ -27,8 +28,9 @@ echo "== tests (each package as it ends; all output in build/test.log)"
 alive &
 alive=$!
 trap 'kill $alive 2>/dev/null' EXIT
-run() { # run FOLDER: its module's tests
-	(cd "$1" && ulimit -t 1200 && go test -v -timeout 60m ./... 2>&1) | tee -a build/test.log | grep --line-buffered -E '^(ok|FAIL|panic)|--- (SKIP|FAIL)'
+run() { # run FOLDER [PACKAGE...]: its module's tests, those packages first
+	(cd "$1" && ulimit -t 1200 && go test -json -timeout 60m "${@:2}" ./... 2>&1) | tee -a build/test.json |
+		perl scripts/grouped.pl | tee -a build/test.log | grep --line-buffered -E '^(ok|FAIL|panic)|--- (SKIP|FAIL)'
 	return "${PIPESTATUS[0]}"
 }
 failures() { # what each failed test wrote, its last 60 lines; of panics and of what does not compile, the lines after
@@ -37,21 +39,28 @@ failures() { # what each failed test wrote, its last 60 lines; of panics and of 
 	grep -n -A40 -E '^panic|^fatal|^# ' build/test.log | head -200
 }
 status=0
-run . || status=1
+# The longest first: else one of them ends alone, beside an idle core.
+run . ./runtime ./cmd/ehasm ./docs ./scripts ./validate/live ./internal/profile/record ./dwarfcfa || status=1
 run bench || status=1
 run internal/profile/push/servers || status=1
 [ $status -eq 0 ] || failures
 
+hosts() {
+	for host in darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64; do
+		echo "$host"
+		GOOS=${host%/*} GOARCH=${host#*/} CGO_ENABLED=0 go build -o /dev/null ./cmd/ehasm &&
+			GOOS=${host%/*} GOARCH=${host#*/} CGO_ENABLED=0 go vet ./... || { echo "does not build for $host"; return 1; }
+	done
+}
+hosts >build/hosts.log 2>&1 & # while targets are linked, one after the other
+hosts=$!
 echo "== fuzz targets, ${FUZZTIME:=2000x} inputs each"
 scripts/fuzz.sh "$FUZZTIME" 2>&1 | tee build/fuzz.log | grep --line-buffered -E '^(ok|FAIL|---|fuzz: [a-z.])' | grep --line-buffered -v elapsed
 [ "${PIPESTATUS[0]}" -eq 0 ] || { tail -40 build/fuzz.log; status=1; }
 
 echo "== other hosts: the command, and its tests compile"
-for host in darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64; do
-	echo "$host"
-	GOOS=${host%/*} GOARCH=${host#*/} CGO_ENABLED=0 go build -o /dev/null ./cmd/ehasm &&
-		GOOS=${host%/*} GOARCH=${host#*/} CGO_ENABLED=0 go vet ./... || { echo "does not build for $host" >&2; status=1; }
-done
+wait $hosts || status=1
+cat build/hosts.log
 
 failed=$(grep -cE '^ *--- FAIL' build/test.log)
 skipped=$(grep -cE '^ *--- SKIP' build/test.log)
