@@ -16,6 +16,7 @@ import (
 
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/profile/perfevent"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 // events does something N times below a recursion, once it has read a byte: what, frames, bytes, N.
@@ -125,6 +126,7 @@ func TestMeasure(t *testing.T) {
 		if long {
 			c.n *= 20
 		}
+		c.n = testtool.Few(c.n, c.n/10)
 		w := newWorkload(t, c.event, c.frames, c.bytes, c.n)
 		walks, frames := 0, 0
 		w.s.onSample = func(s *Sample) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 // TestKilled: no program and no map outlives a process that is killed.
@@ -28,7 +29,7 @@ func TestKilled(t *testing.T) {
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)
-	for round := range 20 {
+	for round := range testtool.Few(20, 5) {
 		cmd := exec.Command(self, "-test.run=^TestKilled$")
 		cmd.Env = append(os.Environ(), variable+"=1")
 		out, err := cmd.StdoutPipe()

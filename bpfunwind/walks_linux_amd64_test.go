@@ -1,6 +1,7 @@
 package bpfunwind
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/abi"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/ehasm/ehasm/perfdata"
 )
 
@@ -28,8 +30,8 @@ int main(int c, char **v) { int n = atoi(v[1]), bytes = atoi(v[2]); for (long i 
 // leaf have all frames.
 func TestDeep(t *testing.T) {
 	program := compileC(t, recursion, "-O1", "-fomit-frame-pointer")
-	for _, c := range []struct{ frames, bytes string }{{"3000", "100"}, {"5000", "100"}, {"3000", "4000"},
-		{"5000", "4000"}} {
+	for _, c := range testtool.Sweep([]struct{ frames, bytes string }{{"5000", "4000"}, {"3000", "100"}, {"5000", "100"},
+		{"3000", "4000"}}) {
 		n, err := strconv.Atoi(c.frames)
 		require.NoError(t, err)
 		s := newSession(t, Options{MaxTime: 1e8})
@@ -60,7 +62,8 @@ const copiesEnv = "BPFUNWIND_COMMANDS"
 // TestCopies walks each sample twice, in the kernel and in perf's copy of the same stack with Table.Step. A stack
 // differs only where the copy is cut.
 func TestCopies(t *testing.T) {
-	commands := []string{`perl -e 'sub f { my $n = shift; return $n ? f($n - 1) + length(join ",", sort { $a <=> $b } 1 .. 50) : 0 } f(40) for 1 .. 12000'`}
+	commands := []string{fmt.Sprintf(`perl -e 'sub f { my $n = shift; return $n ? f($n - 1) + length(join ",", sort { $a <=> $b } 1 .. 50) : 0 } f(40) for 1 .. %d'`,
+		testtool.Few(12000, 4000))}
 	if list := os.Getenv(copiesEnv); list != "" {
 		commands = strings.Split(strings.TrimSpace(list), "\n")
 	}

@@ -21,6 +21,7 @@ import (
 
 // TestAsBuild: Object's bytes are those that ehasm build writes, for objects of all kinds.
 func TestAsBuild(t *testing.T) {
+	testtool.Long(t) // it builds the whole command
 	dir := t.TempDir()
 	run := func(name string, args ...string) {
 		t.Helper()

@@ -22,6 +22,9 @@ type sectionBuilder struct {
 	is64  bool
 }
 
+// The functions that make bytes are called a thousand times: inlined, they took half of the time that the tests compile.
+//
+//go:noinline
 func cat(parts ...[]byte) []byte {
 	var b []byte
 	for _, p := range parts {
@@ -30,11 +33,16 @@ func cat(parts ...[]byte) []byte {
 	return b
 }
 
+//go:noinline
 func le32(v uint32) []byte { return binary.LittleEndian.AppendUint32(nil, v) }
+
+//go:noinline
 func le64(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }
 
+//go:noinline
 func uleb(v uint64) []byte { return binary.AppendUvarint(nil, v) }
 
+//go:noinline
 func sleb(v int64) []byte {
 	var b []byte
 	for {
@@ -48,11 +56,16 @@ func sleb(v int64) []byte {
 }
 
 // inst returns an instruction: its encoding and its operands.
+//
+//go:noinline
 func inst(op Op, operands ...[]byte) []byte { return append([]byte{byte(op)}, cat(operands...)...) }
 
 // low is one of the instructions with an operand in the low six bits.
+//
+//go:noinline
 func low(op Op, n byte, operands ...[]byte) []byte { return inst(op|Op(n), operands...) }
 
+//go:noinline
 func block(b ...byte) []byte { return append(uleb(uint64(len(b))), b...) }
 
 // entry appends an entry whose content, after the length, is made by body; it

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 // DWARF 5 Appendix D.6: a machine with the registers R0 to R7, a constant 0
@@ -288,6 +290,7 @@ func TestReturnAddressColumn(t *testing.T) {
 }
 
 func TestRowsPerFDEAreBounded(t *testing.T) {
+	testtool.Long(t) // a million rows
 	var s sectionBuilder
 	s.fde(s.cie(), testCode, 1<<40, []byte(strings.Repeat(string([]byte{0x41}), MaxRowsPerFDE+1)))
 	_, err := NewInterp().Rows(firstFDE(t, s.section()))

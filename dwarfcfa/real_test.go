@@ -83,7 +83,9 @@ func checkNormalised(t *testing.T, table *Table, in *Interp, raw *RawRow) {
 				require.Less(t, row.CFA.Offset+want.Offset, int64(0), "%#x", uint64(pc))
 				continue
 			}
-			require.Equal(t, want, got, "%#x: %s", uint64(pc), abi.RegName(i))
+			if want != got { // millions are equal
+				require.Equal(t, want, got, "%#x: %s", uint64(pc), abi.RegName(i))
+			}
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/ehelf"
 	"github.com/ehasm/ehasm/internal/testing/elfouttest"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 	"github.com/ehasm/ehasm/internal/testing/thunk"
 )
 
@@ -385,7 +386,7 @@ func TestUnderSignals(t *testing.T) {
 			collections.Add(1)
 		}
 	})
-	time.Sleep(1500 * time.Millisecond)
+	time.Sleep(time.Duration(testtool.Few(1500, 200)) * time.Millisecond)
 	stop.Store(true)
 	wg.Wait()
 	t.Logf("%d walks of 2000 steps, %d collections", walks.Load(), collections.Load())

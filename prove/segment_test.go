@@ -12,6 +12,7 @@ import (
 	"github.com/ehasm/ehasm/asmgen/plan"
 	"github.com/ehasm/ehasm/dwarfcfa"
 	"github.com/ehasm/ehasm/internal/testing/rowtest"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 // TestSegmentBorders: a border that lies a page elsewhere, and a search that takes the other way, are refused.
@@ -127,7 +128,7 @@ func sameInPacked(i, other inst, entry bool) bool {
 // TestLookupCode: a bit of the lookup in a table of pages that changes an instruction is refused.
 func TestLookupCode(t *testing.T) {
 	table := small()
-	for k, v := range variants()[:2] {
+	for k, v := range testtool.Sweep(variants()[:2]) {
 		image := compile(t, table, v)
 		begin := bytes.Index(image, lookupBegins)
 		require.Positive(t, begin, v.name)

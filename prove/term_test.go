@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 // pair is a term and what it is by its definition, for each assignment of the variables.
@@ -20,7 +22,7 @@ type pair struct {
 // random values of the variables: what the constructors simplify to has the same value,
 // no bit outside of its mask, and the bits that ones promises. PROVE_STATES is how many.
 func TestIdentities(t *testing.T) {
-	n := 200000
+	n := testtool.Few(200000, 40000)
 	if s := os.Getenv("PROVE_STATES"); s != "" {
 		states, err := strconv.Atoi(s)
 		require.NoError(t, err)

@@ -94,7 +94,9 @@ func TestLookup(t *testing.T) {
 				if r, ok := table.Lookup(pc); ok {
 					want = r.Row + 1
 				}
-				require.Equal(t, want, p.Lookup(pc), "%s: pc %#x", d, uint64(pc))
+				if got := p.Lookup(pc); got != want { // of a million
+					require.Equal(t, want, got, "%s: pc %#x", d, uint64(pc))
+				}
 			}
 			assert.Zero(t, p.Lookup(p.Base-1))
 		}

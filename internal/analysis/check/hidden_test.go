@@ -152,7 +152,7 @@ int main() { try { calls([] { throw 1; }); } catch (int) { return 0; } return 1;
 	source, exe := filepath.Join(dir, "p.cc"), filepath.Join(dir, "p")
 	require.NoError(t, os.WriteFile(source, []byte(program), 0o644))
 	all := map[bool]int{}
-	for _, linker := range []string{"bfd", "gold", "lld", "mold"} {
+	for _, linker := range testtool.Sweep([]string{"lld", "bfd", "gold", "mold"}) {
 		for _, pie := range []string{"-pie", "-no-pie"} {
 			out, err := exec.Command("g++", "-w", "-fPIE", pie, "-Wl,-z,notext", "-fuse-ld="+linker, "-o", exe, source,
 				"testdata/absolute.s").CombinedOutput()

@@ -48,7 +48,7 @@ func (c *matrixCase) found(t *testing.T, body string) map[string][]check.Finding
 	body = ".text\n.globl NAME\n.type NAME,@function\nNAME: .cfi_startproc\n" + body +
 		"\n.cfi_endproc\n.size NAME,.-NAME\n"
 	object := assemble(t, "f.s", strings.ReplaceAll(body, "NAME", c.name))
-	out, err := exec.Command("gcc", "-shared", "-nostdlib", "-o", object+".so", object).CombinedOutput()
+	out, err := exec.Command("ld", "-shared", "-o", object+".so", object).CombinedOutput()
 	require.NoError(t, err, "%s: %s", c.name, out)
 	found := map[string][]check.Finding{}
 	for form, path := range map[string]string{".o": object, ".so": object + ".so"} {

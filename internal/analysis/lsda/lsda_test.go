@@ -118,7 +118,7 @@ func TestCompilers(t *testing.T) {
 	src := filepath.Join(dir, "p.cc")
 	require.NoError(t, os.WriteFile(src, []byte(program), 0o644))
 	for _, compiler := range []string{"g++", "clang++"} {
-		for _, flags := range []string{"-O0", "-O2", "-O2 -no-pie", "-O1 -static"} {
+		for _, flags := range testtool.Sweep([]string{"-O0", "-O2", "-O2 -no-pie", "-O1 -static"}) {
 			exe := filepath.Join(dir, "p")
 			args := append(strings.Fields(flags), "-fPIE", "-o", exe, src)
 			out, err := exec.Command(compiler, args...).CombinedOutput()

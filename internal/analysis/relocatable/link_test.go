@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 const source = `
@@ -179,7 +180,7 @@ func TestBad(t *testing.T) {
 			continue // contents
 		}
 		old := file[i]
-		for _, b := range []byte{0, 0xff, old + 1} {
+		for _, b := range testtool.Sweep([]byte{old + 1, 0, 0xff}) {
 			file[i] = b
 			if image, err := LinkWithLines(bytes.NewReader(file), int64(len(file))); err != nil {
 				refused++

@@ -164,7 +164,7 @@ func compiled(t *testing.T, flags ...string) []byte {
 
 // TestRelocated: a personality routine that only the loader knows is read where the loader writes its address.
 func TestRelocated(t *testing.T) {
-	for _, flags := range []string{"-fuse-ld=bfd", "-fuse-ld=gold", "-fuse-ld=lld"} {
+	for _, flags := range testtool.Sweep([]string{"-fuse-ld=bfd", "-fuse-ld=gold", "-fuse-ld=lld"}) {
 		table := built(t, compiled(t, "-O2", "-mcmodel=large", "-fno-pic", "-pie", "-Wl,-z,notext", flags))
 		requireSound(t, table)
 		require.Len(t, table.Personalities, 1)

@@ -1,7 +1,9 @@
 package synth
 
 import (
+	"bytes"
 	"debug/elf"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -18,8 +20,26 @@ import (
 	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
-// buildGo builds the program of dwarfcfa/testdata/cgo, and strips a copy.
+// goPrograms are images of the program of dwarfcfa/testdata/cgo, whole and stripped, by the flags of its build.
+var goPrograms = map[string][2][]byte{}
+
+// buildGo builds the program, and strips a copy.
 func buildGo(t *testing.T, flags ...string) (full, stripped *dwarfcfa.File) {
+	t.Helper()
+	images, ok := goPrograms[strings.Join(flags, " ")]
+	if !ok {
+		images = linkGo(t, flags...)
+		goPrograms[strings.Join(flags, " ")] = images
+	}
+	for i, o := range []**dwarfcfa.File{&full, &stripped} {
+		var err error
+		*o, err = dwarfcfa.NewFile("program", bytes.NewReader(images[i]), int64(len(images[i])))
+		require.NoError(t, err)
+	}
+	return full, stripped
+}
+
+func linkGo(t *testing.T, flags ...string) (images [2][]byte) {
 	t.Helper()
 	testtool.Need(t, "gcc", "strip")
 	dir := t.TempDir()
@@ -30,12 +50,11 @@ func buildGo(t *testing.T, flags ...string) (full, stripped *dwarfcfa.File) {
 	require.NoError(t, err, "%s", out)
 	out, err = exec.Command("strip", "-o", paths[1], paths[0]).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	for i, o := range []**dwarfcfa.File{&full, &stripped} {
-		*o, err = dwarfcfa.Open(paths[i])
+	for i := range images {
+		images[i], err = os.ReadFile(paths[i])
 		require.NoError(t, err)
-		t.Cleanup(func() { (*o).Close() })
 	}
-	return full, stripped
+	return images
 }
 
 // TestGoRows: the rows of a stripped Go program place the CFA where the .debug_frame does that Go's linker writes into

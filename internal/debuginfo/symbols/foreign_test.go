@@ -145,6 +145,7 @@ func TestBudget(t *testing.T) {
 
 // TestPerfMapLarge: a map of 100 MB is read.
 func TestPerfMapLarge(t *testing.T) {
+	testtool.Long(t) // 100 MB
 	path := filepath.Join(t.TempDir(), "perf-1.map")
 	f, err := os.Create(path)
 	require.NoError(t, err)

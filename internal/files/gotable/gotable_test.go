@@ -34,7 +34,8 @@ func program(t *testing.T, flags ...string) []byte {
 // TestFunctions compares the functions with the symbols that Go's and C's linkers write.
 func TestFunctions(t *testing.T) {
 	testtool.Need(t, "gcc")
-	for _, flag := range []string{"-ldflags=-linkmode=internal", "-ldflags=-linkmode=external", "-buildmode=pie"} {
+	for _, flag := range testtool.Sweep([]string{"-ldflags=-linkmode=internal", "-ldflags=-linkmode=external",
+		"-buildmode=pie"}) {
 		f, err := elf.NewFile(bytes.NewReader(program(t, flag)))
 		require.NoError(t, err)
 		symbols, err := f.Symbols()
@@ -75,7 +76,7 @@ func TestDamaged(t *testing.T) {
 	s := f.Section(".gopclntab")
 	require.NotNil(t, s)
 	random := rand.New(rand.NewPCG(1, 2))
-	for range 200 {
+	for range testtool.Few(200, 50) {
 		hurt := bytes.Clone(image)
 		section := hurt[s.Offset : s.Offset+s.Size]
 		for range 1 + random.IntN(4) {

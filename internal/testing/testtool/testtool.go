@@ -17,6 +17,14 @@ func Sweep[T any](cases []T) []T {
 	return cases
 }
 
+// Few returns the number of random cases: all, or few of them with -short, as between two edits.
+func Few(all, few int) int {
+	if testing.Short() {
+		return few
+	}
+	return all
+}
+
 // Long skips a test of whole programs with -short, as between two edits.
 func Long(t testing.TB) {
 	t.Helper()
