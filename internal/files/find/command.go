@@ -11,6 +11,8 @@ import (
 	"strings"
 )
 
+// This file finds what would run: a command as execvp(3) finds it, the interpreters of scripts as the kernel does, and
+// whether the dynamic loader would preload a library into it.
 // Reasons why a command cannot be run.
 var (
 	ErrCommandNotFound = errors.New("not found")
@@ -34,7 +36,7 @@ func Command(name, searchPath string) (string, error) {
 	}
 	failure := ErrCommandNotFound
 	for _, dir := range filepath.SplitList(searchPath) {
-		if dir == "" {
+		if dir == "" { // an empty element is the current folder, in POSIX
 			dir = "."
 		}
 		path := dir + string(filepath.Separator) + name
@@ -49,7 +51,8 @@ func Command(name, searchPath string) (string, error) {
 	return "", failure
 }
 
-// executable returns nil if the file at path may be executed.
+// executable returns nil if the file at path may be executed. The kernel may still refuse it: execve(2) also looks
+// inside.
 func executable(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -114,8 +117,8 @@ func Programs(path, searchPath string) ([]string, error) {
 	return nil, fmt.Errorf("more than %d interpreters lead to one another", maxScripts)
 }
 
-// scriptLine reads the interpreter line of a script: the interpreter, and after
-// a blank its argument.
+// scriptLine reads the interpreter line of a script: the interpreter, and after a blank its argument. A file without
+// the line is the shell's, whatever it holds: execvp(3).
 func scriptLine(path string) (line string, isELF bool, err error) {
 	f, err := openRegular(path)
 	if err != nil {
@@ -143,8 +146,9 @@ func scriptLine(path string) (line string, isELF bool, err error) {
 	return name + " " + strings.TrimSpace(argument), false, nil
 }
 
-// envCommand returns the command among the arguments of env(1): the word after
-// options and assignments.
+// envCommand returns the command among the arguments of env(1): the word after options and assignments; "": there is
+// none. Options with an argument of their own, such as -u NAME, are rare in scripts: their argument is taken for the
+// command, and not found.
 func envCommand(argument string) string {
 	for word := range strings.FieldsSeq(argument) {
 		if rest, ok := strings.CutPrefix(word, "-S"); ok && rest != "" {
@@ -157,8 +161,8 @@ func envCommand(argument string) string {
 	return ""
 }
 
-// PreloadObstacle returns why the dynamic loader would not preload a glibc
-// library into the program at path, or nil if it would.
+// PreloadObstacle returns why the dynamic loader would not preload a glibc library into the program at path, or nil if
+// it would. The loader itself would say nothing: the program would run as before, and no stack would be taken over.
 func PreloadObstacle(path string) error {
 	f, err := openRegular(path)
 	if err != nil {

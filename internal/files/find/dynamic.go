@@ -9,6 +9,8 @@ import (
 	"io"
 )
 
+// This file reads what the dynamic loader reads of an object: program headers and the dynamic section. debug/elf needs
+// section headers for some of it, which stripped files may lack, and which the loader does not believe.
 // errNotCandidate says that a file is not an ELF64 x86-64 object that the
 // dynamic loader would map: it goes on looking when it meets one.
 var errNotCandidate = errors.New("not an x86-64 ELF object")
@@ -123,7 +125,8 @@ func tableSize(r io.ReaderAt, size int64) int64 {
 	return size / 16
 }
 
-// readEntries fills in the values of the dynamic array.
+// readEntries fills in the values of the dynamic array. A string that cannot be read is an error: the loader would not
+// map the object either.
 func (d *dynamic) readEntries(r io.ReaderAt, image loads, entries []byte) error {
 	le := binary.LittleEndian
 	// The string table's address may follow the entries that refer to it, so these are resolved
@@ -177,7 +180,7 @@ func (d *dynamic) readEntries(r io.ReaderAt, image loads, entries []byte) error 
 // loads is the PT_LOAD segments of an object.
 type loads []*elf.Prog64
 
-// offset returns the file offset of the byte at address addr.
+// offset returns the file offset of the byte at address addr; false if the file has none there, as in .bss.
 func (l loads) offset(addr uint64) (uint64, bool) {
 	for _, p := range l {
 		if addr >= p.Vaddr && addr-p.Vaddr < p.Filesz {

@@ -19,7 +19,8 @@ type fileID struct {
 	name     string // of an input that is not a file
 }
 
-// idOf returns the identity of a file: device and inode, which all of its names share.
+// idOf returns the identity of a file: device and inode, which all of its names share. info is of the file, not of a
+// link.
 func idOf(_ string, info fs.FileInfo) fileID {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

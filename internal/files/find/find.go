@@ -212,7 +212,8 @@ func (f *finder) folder(argument, dir string) {
 	}
 }
 
-// folderFile adds a file found in a folder if it begins like an ELF file.
+// folderFile adds a file found in a folder if it begins like an ELF file. What is something else is skipped and
+// counted: only what the user has named must be an object.
 func (f *finder) folderFile(argument, path string) {
 	info, err := os.Stat(path)
 	switch {
@@ -254,8 +255,8 @@ func (f *finder) folderFile(argument, path string) {
 	f.add(path, rel, info)
 }
 
-// dependencies adds the objects that would be loaded with the inputs found so
-// far.
+// dependencies adds the objects that would be loaded with the inputs found so far. What is missing is a problem of the
+// object that needs it.
 func (f *finder) dependencies(l Loader) {
 	r := newResolver(l)
 	said := make(map[[2]string]bool)  // what was reported, by file and name: several inputs may lack the same
@@ -341,8 +342,8 @@ func (in *Input) addChain(path string) {
 // maxLinks is how many symbolic links Linux follows.
 const maxLinks = 40
 
-// addSoname adds the name by which the dynamic loader would have found the file at path,
-// if it is there.
+// addSoname adds the name by which the dynamic loader would have found the file at path, if it is there:
+// /proc/PID/maps has the file's own name, other programs ask by the DT_SONAME.
 func (in *Input) addSoname(path string, info fs.FileInfo) {
 	h, err := openRegular(path)
 	if err != nil {
@@ -359,8 +360,8 @@ func (in *Input) addSoname(path string, info fs.FileInfo) {
 	}
 }
 
-// chooseName moves to the front the first name that was asked for and is no symbolic link; the
-// eh_elf gets that name.
+// chooseName moves to the front the first name that was asked for and is no symbolic link; the eh_elf gets that name.
+// If all are links, the first stays.
 func (in *Input) chooseName() {
 	for i, n := range in.Names {
 		if !n.link && !n.Also {

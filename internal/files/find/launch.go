@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// This file guesses what a command will start, so that eh_elfs are there in time. A wrong guess costs some building, a
+// missing one some stacks.
+
 // launchers run the command that their arguments name.
 var launchers = []string{"catchsegv", "chrt", "env", "heaptrack", "ionice", "nice", "nohup", "numactl", "setarch",
 	"setsid",

@@ -80,8 +80,8 @@ func parseCache(b []byte) (map[string][]cacheEntry, error) {
 	return entries, nil
 }
 
-// cacheHwcaps returns the glibc-hwcaps names of the extension directory at off,
-// or none. text is b as a string.
+// cacheHwcaps returns the glibc-hwcaps names of the extension directory at off, or none: caches of glibc before 2.33
+// have no directory. text is b as a string.
 func cacheHwcaps(b []byte, text string, off uint64) []string {
 	le := binary.LittleEndian
 	if off == 0 || off+8 > uint64(len(b)) || le.Uint32(b[off:]) != cacheExtensionMagic {

@@ -13,13 +13,15 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
+// This file does what ld.so does before it maps anything, in its order, since the first file found wins. A library
+// that is found elsewhere than by the program would get tables that the program does not use.
 // Loader describes where the dynamic loader searches for the objects that an
 // object needs: ld.so(8), "Searching for a library".
 type Loader struct {
 	LibraryPath string   // LD_LIBRARY_PATH
 	Preload     []string // LD_PRELOAD, for programs; ld.so ignores those it cannot find
 	Cache       string   // file name of ld.so.cache
-	Folders     []string // searched last
+	Folders     []string // searched last: the default folders
 	Hwcaps      []string // glibc-hwcaps subfolders that this CPU can use, best first
 	Lib         string   // value of $LIB
 	Platform    string   // value of $PLATFORM
@@ -64,8 +66,8 @@ var (
 	errNotInFolders = errors.New("not found: if the program finds it, set LD_LIBRARY_PATH as for the program")
 )
 
-// resolver finds the objects that would be loaded with a file. It caches what
-// it has read.
+// resolver finds the objects that would be loaded with a file. It caches what it has read: programs share most
+// libraries.
 type resolver struct {
 	Loader
 	cache map[string][]cacheEntry // nil: not read yet
@@ -271,8 +273,8 @@ func readSmall(path string) ([]byte, error) {
 	return b, err
 }
 
-// open reads what the loader needs from the file at path. It opens only regular
-// files.
+// open reads what the loader needs from the file at path, once. It opens only regular files. The result has an error
+// where the loader would go on to the next folder.
 func (r *resolver) open(path string) *objectFile {
 	if f := r.files[path]; f != nil {
 		return f
@@ -335,7 +337,7 @@ func originOf(path string, program bool) string {
 	return filepath.Dir(path)
 }
 
-// named reports whether a DT_NEEDED is already satisfied.
+// named reports whether a DT_NEEDED is already satisfied: by a name that was asked for, a path, or a DT_SONAME.
 func named(loaded []*library, name string) bool {
 	for _, lib := range loaded {
 		for _, n := range lib.names {

@@ -17,7 +17,8 @@ import (
 // VDSOName is the name that the dynamic loader gives the kernel's vDSO.
 const VDSOName = "linux-vdso.so.1"
 
-// process adds every file that a process has mapped executable, and its vDSO.
+// process adds every file that a process has mapped executable, and its vDSO. It needs the rights of a debugger:
+// proc(5). Each thing that cannot be found is a problem by itself.
 func (f *finder) process(pid int) {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	who := "process " + strconv.Itoa(pid)

@@ -11,6 +11,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
+// This file is what callers use: a Cache for each goroutine, which asks the Namer they share once a place. Frames are
+// compared by pointer further on, so one place must be one frame.
 // Cache keeps the frames of one goroutine, each named and rendered once.
 type Cache struct {
 	names  *Namer
@@ -31,9 +33,9 @@ type entry struct {
 // frameKey identifies equal frames: an address in an object's file, or without
 // a file, an address of a process.
 type frameKey struct {
-	object *unwind.Object
-	addr   uint64
-	pid    int32
+	object *unwind.Object // nil: nothing is mapped there
+	addr   uint64         // offset in the file; run-time address where pid is set, or without an object
+	pid    int32          // of code that lies in no file; else 0
 }
 
 // NewCache returns an empty Cache. render, which may be nil, is called once for
@@ -88,7 +90,8 @@ func (c *Cache) Frame(m *unwind.Mapping, pid int32, pc uint64) (f *frame.Frame, 
 }
 
 // Caller is Frame for a return address, which belongs to the instruction before it; m holds that. A function that is
-// only returned to, such as the one that a signal handler returns to, has no instruction before its first.
+// only returned to, such as the one that a signal handler returns to, has no instruction before its first: if the byte
+// before has no name, and the address itself begins a function, it is that one.
 func (c *Cache) Caller(m *unwind.Mapping, pid int32, pc uint64) (f *frame.Frame, signal bool) {
 	e := c.mapped(m, pid, pc-1)
 	if m != nil && pc < m.End && (e.Name == "" || e.NoSymbol && e.Offset == 0) {
@@ -155,7 +158,7 @@ func (c *Cache) KernelPlace(place string) *frame.Frame {
 	return f
 }
 
-// LeftOut returns a frame that stands for n that are left out.
+// LeftOut returns a frame that stands for n that are left out. It is in no object.
 func (c *Cache) LeftOut(frames int) *frame.Frame {
 	f := &frame.Frame{Name: fmt.Sprintf("[%d frames left out]", frames)}
 	c.render(f)

@@ -13,6 +13,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
+// This file names code without symbols by the start of its function, which FDEs tell: stripped programs look like one
+// function otherwise. It also says which files lack names.
 // functions are the functions of an object as its FDEs bound them, at link-time addresses,
 // ascending by start.
 type functions []function
@@ -69,7 +71,7 @@ func (list functions) only(addrs []uint64) (few functions) {
 	return few
 }
 
-// functionsOf returns the functions of an object's FDEs, read at the first call.
+// functionsOf returns the functions of an object's FDEs, read at the first call. It keeps 16 bytes for each.
 func (n *Namer) functionsOf(o *unwind.Object) functions {
 	// Where another Namer reads the symbols, it also has the functions of objects whose files are
 	// gone.

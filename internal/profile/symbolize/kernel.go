@@ -12,6 +12,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
+// This file decides which symbols name kernel frames: those of the recorded kernel and boot, or none. With KASLR,
+// addresses of another boot would give names that look right and are not.
 // KernelID identifies the recorded kernel.
 type KernelID struct {
 	BuildID []byte // nil if unknown
@@ -31,7 +33,7 @@ const KernelMapName = "[kernel.kallsyms]"
 // first of them is.
 func (n *Namer) SetKernel(id KernelID) { n.running = id }
 
-// ForeseeKernel reads the kernel's symbols in the background.
+// ForeseeKernel reads the kernel's symbols in the background. Close waits for it.
 func (n *Namer) ForeseeKernel() { n.background.Go(func() { n.kernelTable() }) }
 
 // kernelTable returns the symbols of the kernel, or nil if they are not available. They are read once, since the kernel

@@ -7,6 +7,8 @@ import (
 	"github.com/ehasm/ehasm/internal/debuginfo/symbols"
 )
 
+// This file follows code that the kernel makes and removes while a recording goes on (PERF_RECORD_KSYMBOL): kallsyms
+// has only what is there when it is read. It is for one goroutine; the lists that it hands out do not change.
 // KernelCode holds the symbols of code that the kernel makes at run time, such as BPF programs, at one moment of the
 // recording.
 type KernelCode struct {
@@ -15,7 +17,8 @@ type KernelCode struct {
 	Seen   bool              // records told of such symbols
 }
 
-// mostKernelCode is how many pieces of such code are known at a time.
+// mostKernelCode is how many pieces of such code are known at a time. Each record copies the list, once samples have
+// it.
 const mostKernelCode = 1 << 13
 
 // Apply takes what a record says: code in [start, end) comes or is removed.
@@ -27,6 +30,7 @@ func (k *KernelCode) Apply(start, end uint64, name string, removed bool) {
 	if k.shared {
 		k.list, k.shared = slices.Clone(k.list), false
 	}
+	// memory is used again: what lay there is gone, though no record may have said so
 	k.list = slices.DeleteFunc(k.list, func(s *symbols.Symbol) bool { return s.Start < end && start < s.End })
 	if removed || len(k.list) >= mostKernelCode {
 		return

@@ -1,5 +1,8 @@
-// Package symbolize gives the frames of unwound stacks their names: from symbol
-// tables, debug information, perf-PID.map files and the kernel's symbols.
+// Package symbolize gives the frames of unwound stacks their names: from symbol tables, debug information, perf-
+// PID.map files and the kernel's symbols.
+//
+// A Namer reads each source once and is shared; each goroutine has a Cache of frames. An object's symbols are kept as
+// long as the object, of which the Namer holds only a weak pointer.
 package symbolize
 
 import (
@@ -73,7 +76,7 @@ func New(opt Options) *Namer {
 		plain: make(map[string]string), unfetched: make(map[*unwind.Object]bool)}
 }
 
-// warn keeps an error for Close.
+// warn keeps an error for Close: names are an extra, so none ends a run.
 func (n *Namer) warn(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -115,9 +118,9 @@ func (n *Namer) kernel(ip uint64, made *symbols.Symbol) *frame.Frame {
 	return f
 }
 
-// user returns the frame of the run-time address at, which m holds; m may be nil.
-// signal reports whether it is a signal frame: its caller was interrupted, it did
-// not call.
+// user returns the frame of the run-time address pc, which m holds; m may be nil. key is the one of the frame. signal
+// reports whether it is a signal frame: its caller was interrupted, it did not call. It reads files at the first call
+// for an object.
 func (n *Namer) user(m *unwind.Mapping, key frameKey, pc uint64) (f *frame.Frame, signal bool) {
 	f = &frame.Frame{IP: key.addr, Object: key.object, DSO: "[unknown]"}
 	if m == nil {
@@ -215,8 +218,8 @@ func (n *Namer) ForgetJIT() {
 	n.jitLeft = nil
 }
 
-// readJIT reads the names of the code that a process has made at run time: its jitdump file, which
-// includes all of its map, or else its map.
+// readJIT reads the names of the code that a process has made at run time: its jitdump file, which includes all of its
+// map, or else its map. What a file of another user says is not believed: see symbols.Written.
 func (n *Namer) readJIT(pid int32, left *symbols.Budget) (m jitMap) {
 	if dump, ok := n.opt.Places.Dumped(pid); ok {
 		table, err := symbols.JITDump(dump, left)
@@ -313,7 +316,7 @@ func (n *Namer) Foresee(o *unwind.Object) {
 	}
 }
 
-// set replaces the cache entry of an object.
+// set replaces the cache entry of an object. Goroutines that have the old one go on with it.
 func (n *Namer) set(o *unwind.Object, e *tableEntry) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

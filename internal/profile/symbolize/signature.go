@@ -33,7 +33,8 @@ func (n *Namer) signature(o *unwind.Object, symbol string) string {
 	return n.mangledParameters(symbol)
 }
 
-// kernelSignature returns the signature of a function of the kernel or a module.
+// kernelSignature returns the signature of a function of the kernel or a module; "" if BTF, which is the running
+// kernel's, need not be the recorded one's.
 func (n *Namer) kernelSignature(symbol, module string) string {
 	if !n.opt.Signatures || n.opt.Prototypes == nil || n.running.Other != nil || !n.opt.HostKernel {
 		return ""
@@ -49,7 +50,9 @@ func (n *Namer) mangledParameters(symbol string) string {
 	return symbols.DemangleParameters(symbol)
 }
 
-// source is the name in the source of a function of which a compiler has put a part elsewhere.
+// source is the name in the source of a function of which a compiler has put a part elsewhere: f.cold of GCC's
+// hot/cold splitting, f.part.0 of its partial inlining. Other suffixes, such as .constprop.0, mark copies with other
+// parameters.
 func source(symbol string) string {
 	name, suffix, _ := strings.Cut(symbol, ".")
 	if suffix == "cold" || strings.HasPrefix(suffix, "part.") {

@@ -13,8 +13,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// debugInfo is an object's debug information, with the file that it is read
-// from.
+// debugInfo is an object's debug information, with the file that it is read from. Parts are read on demand, so the
+// file may change in between: a build may replace it while it is recorded.
 type debugInfo struct {
 	*srcline.Info
 	file    unwind.Image
@@ -43,8 +43,8 @@ func (o *Options) want() srcline.Want {
 	return srcline.Want{Inline: o.Inline, Lines: o.Lines, Parameters: o.Signatures}
 }
 
-// locate adds the inlined functions, innermost first, and the lines to a frame.
-// addr is a link-time address.
+// locate adds the inlined functions, innermost first, and the lines to a frame. addr is a link-time address, of a
+// return address the one before: the line is then the call's.
 func (n *Namer) locate(f *frame.Frame, o *unwind.Object, addr uint64) {
 	if !n.opt.places() {
 		return
