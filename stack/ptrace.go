@@ -77,8 +77,8 @@ func await(tid int, until time.Time) (held, error) {
 	}
 }
 
-// release lets a thread go on and returns for how long it was stopped. It hands on the signal that had stopped it. The
-// raw call keeps the Go scheduler from running another goroutine first.
+// release lets a thread go on and returns for how long it was stopped. It hands on the signal that had stopped it, for
+// which unix.PtraceDetach has no argument.
 func (h *held) release() time.Duration {
 	// An error means that it was killed meanwhile.
 	unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_DETACH, uintptr(h.tid), 0, uintptr(h.signal), 0, 0)

@@ -41,6 +41,7 @@ Examples:
   ehasm convert --to=sframe --attach libfoo.so -o with.so
 `
 
+// This file is convert. The bytes are package inspect's work; the verb decides where they and the report go.
 // convertOptions holds the flags of convert.
 type convertOptions struct {
 	inspect.ConvertOptions
@@ -48,8 +49,8 @@ type convertOptions struct {
 	json   bool   // the report is JSON instead of text
 }
 
-// convertVerb is the verb convert. It needs -o: the result is a file, and the report goes
-// elsewhere.
+// convertVerb is the verb convert. It needs -o: the result is a file, and the report goes elsewhere. Rows that SFrame
+// cannot express are in the report, and no failure.
 func convertVerb() verb {
 	v := verb{name: "convert", brief: "write unwind tables as a .sframe section", help: convertHelp, more: convertMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {

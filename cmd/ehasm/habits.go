@@ -130,7 +130,7 @@ func (s *seconds) Set(text string) error {
 	return err
 }
 
-// frequency is a number of samples a second; "max" is what the kernel allows.
+// frequency is a number of samples a second; "max" is what the kernel allows, as in perf record -F max.
 type frequency uint64
 
 // String returns the number in decimal.
@@ -192,7 +192,8 @@ type flagGroup struct {
 // helpWidth is the columns of --help.
 const helpWidth = 80
 
-// usages returns the flags under the headings of groups, each in their order; those of no group come last.
+// usages returns the flags under the headings of groups, each in their order; those of no group come last. Every name
+// in groups must be a flag: a test looks.
 func usages(fs *pflag.FlagSet, groups []flagGroup) string {
 	if groups == nil {
 		return "Flags:\n" + fs.FlagUsagesWrapped(helpWidth)

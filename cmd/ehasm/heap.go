@@ -54,6 +54,7 @@ func heapVerb() verb {
 			if len(args) == 0 {
 				return v.misuse(c, errors.New("nothing to record: give a command; heap is in the program from its start on"))
 			}
+			// this makes recorder.Run preload the library in place of opening events
 			opt.Inside.Alloc = recorder.HeapLive
 			if *total {
 				opt.Inside.Alloc = recorder.HeapTotal

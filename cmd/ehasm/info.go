@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// This file is info: what an eh_elf says of itself. It is read, not loaded.
 const infoHelp = `Show what an eh_elf was made from, what it covers, and its sizes.
 
 Usage:

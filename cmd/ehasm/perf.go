@@ -78,6 +78,7 @@ func writePerf(ctx context.Context, p *perfcall.Script, r *perfdata.Reader, c *c
 	opt := &scriptOptions{Options: p.Options, input: p.Input, made: ondemand.Options{Keep: true}, quiet: true}
 	// perf's --max-stack bounds recorded call chains as well.
 	opt.MaxChain = opt.MaxStack
+	// as perf script: this machine's kernel, if it is the recorded one
 	opt.Names.HostKernel, opt.Names.Kallsyms, opt.Names.KernelNotes = true, "/proc/kallsyms", kernelNotes
 	opt.Workers = runtime.GOMAXPROCS(0)
 	opt.Format = stackfmt.NewPerf(stackfmt.Options{Inline: opt.Names.Inline}, p.Fields)
@@ -100,6 +101,7 @@ func perfHeader(input string, c *console) error {
 	if err != nil {
 		return err
 	}
+	// perf's own text, which differs between releases
 	text, err := exec.Command(perf, "script", "--force", "--header-only", "-i", input).Output()
 	if err == nil {
 		c.out.Write(text)

@@ -19,6 +19,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// This file is record, and the flags that top, agent and heap share with it: one set of options, of which each verb
+// declares a part. What is checked here needs no system; package recorder checks the rest.
 const recordHelp = `Profile a program while it runs. record takes samples from the kernel, unwinds
 them at once, and writes only the profile, with names: there is no perf.data.
 For root, most stacks are unwound in the kernel (--unwind); of others, a part is
@@ -89,18 +91,19 @@ Examples:
   ehasm record -e uprobe:/lib/x86_64-linux-gnu/libc.so.6:malloc -o m.svg -- ls
 `
 
-// recordOptions holds the flags of record.
+// recordOptions holds the flags of record and of the verbs like it: values in the words of package recorder, and those
+// whose meaning depends on other flags.
 type recordOptions struct {
 	recorder.Options
-	verb   verb
-	offCPU bool
-	given  givenFlags
+	verb   verb       // for messages
+	offCPU bool       // --off-cpu, which takeEvents makes an event of
+	given  givenFlags // looked at by complete
 }
 
 // Defaults of record.
 const (
 	defaultOutput    = "profile.pb.gz"
-	defaultFrequency = 999
+	defaultFrequency = 999 // a second; not 1000, so as not to keep step with what a program does each millisecond
 	defaultCopy      = 16 << 10
 	longerCopy       = 64000 // if that is too short; a sample has at most 65535 bytes in all
 	defaultRecordMax = 8192
@@ -109,17 +112,19 @@ const (
 	manyCPUs         = 16
 )
 
-// givenFlags holds the values of flags that are parsed after all have been given.
+// givenFlags holds the values of flags that are parsed after all have been given: what --format may be depends on -o,
+// which may come later. A verb without one of the flags leaves its default.
 type givenFlags struct {
 	fs                       *pflag.FlagSet
 	format, pointers, unwind *string
 	labels                   *[]string
 }
 
-// changed reports whether a flag was given.
+// changed reports whether a flag was given. Of a flag that the verb does not have, it was not.
 func (g *givenFlags) changed(name string) bool { return g.fs.Lookup(name) != nil && g.fs.Changed(name) }
 
-// newRecordOptions returns the options of a verb before its flags are declared.
+// newRecordOptions returns the options of a verb before its flags are declared: flags keep pointers into it. It has
+// the defaults of flags that the verb may not declare.
 func newRecordOptions(v verb, fs *pflag.FlagSet) *recordOptions {
 	format, pointers, where := "", "always", "auto"
 	opt := &recordOptions{verb: v, given: givenFlags{fs, &format, &pointers, &where, &[]string{"comm"}}}
@@ -128,6 +133,7 @@ func newRecordOptions(v verb, fs *pflag.FlagSet) *recordOptions {
 	return opt
 }
 
+// recordVerb is the verb record. Its flags end at the command's name.
 func recordVerb() verb {
 	v := verb{name: "record", brief: "profile a program, or the system, while it runs", help: recordHelp, more: recordMore,
 		command: true, groups: recordGroups()}
@@ -146,7 +152,7 @@ func recordVerb() verb {
 	return v
 }
 
-// outputFlags declares where the profile goes.
+// outputFlags declares where the profile goes, and what is told of it.
 func (opt *recordOptions) outputFlags() {
 	fs := opt.given.fs
 	fs.StringVarP(&opt.Output.Path, "output", "o", defaultOutput,
@@ -211,8 +217,10 @@ func (opt *recordOptions) run(ctx context.Context, args []string, c *console) in
 	return opt.record(ctx, args, c)
 }
 
-// complete checks the flags and arguments and completes the options.
+// complete checks the flags and arguments and completes the options, for record itself and all verbs like it. The
+// error is a usage error.
 func (opt *recordOptions) complete(args []string) error {
+	// a size that was asked for stays; else copies grow when too many stacks are cut
 	if !opt.given.changed("stack-copy") {
 		opt.Sampling.Grow = longerCopy
 	}
@@ -233,7 +241,8 @@ func (opt *recordOptions) complete(args []string) error {
 	return output.Distinct(nil, opt.Output.Path, opt.Output.Raw, opt.Output.Stats)
 }
 
-// parse checks the flags and arguments and completes the options.
+// parse is the part of complete that is the same for all formats of the command line: targets, events, sizes, and what
+// goes with the format. format and pointers are the texts of flags.
 func (opt *recordOptions) parse(format, pointers string, args []string) (err error) {
 	targets := 0
 	for _, is := range []bool{len(args) > 0, len(opt.Target.PIDs) > 0, opt.Target.All,
@@ -283,6 +292,7 @@ func (opt *recordOptions) parse(format, pointers string, args []string) (err err
 	if opt.Sampling.Pointers, err = unwind.ParseFramePointers(pointers); err != nil {
 		return fmt.Errorf("--frame-pointers: %w", err)
 	}
+	// the name of a folder chooses no format
 	if opt.Run.Every > 0 && format == "" {
 		format = "pprof"
 	}
@@ -338,7 +348,8 @@ func recordFormats() []*stackfmt.Spec {
 	return []*stackfmt.Spec{timeline.Spec(), chainsSpec()}
 }
 
-// checkChains checks what goes with a perf.data file as the output.
+// checkChains checks what goes with a perf.data file as the output. It is written by offset, header last, so a pipe
+// cannot take it; and it has one recording, so no parts.
 func (opt *recordOptions) checkChains() error {
 	o := &opt.Output
 	switch {
@@ -354,7 +365,7 @@ func (opt *recordOptions) checkChains() error {
 	return nil
 }
 
-// takeEvents takes the events of all flags.
+// takeEvents takes the events of all flags, and refuses those that exclude others. Names are looked up later.
 func (opt *recordOptions) takeEvents() error {
 	s := &opt.Sampling
 	if opt.offCPU {
@@ -373,7 +384,7 @@ func (opt *recordOptions) takeEvents() error {
 	return nil
 }
 
-// oneValue returns an error if the format adds up samples that cannot be added up.
+// oneValue returns an error if the format adds up samples that cannot be added up: cycles and page faults, say.
 func (opt *recordOptions) oneValue() error {
 	if f := opt.Output.Format; len(opt.Sampling.Events.List) > 1 && !f.Samples && !f.Values {
 		return fmt.Errorf("the format %s holds one event: for several want .pb.gz, .json, .perf.txt or a timeline", f.Name)
@@ -381,7 +392,7 @@ func (opt *recordOptions) oneValue() error {
 	return nil
 }
 
-// record is the verb.
+// record runs the recording, for all verbs like it, and returns the exit status: the command's, if one was recorded.
 func (opt *recordOptions) record(ctx context.Context, args []string, c *console) int {
 	if opt.Output.Format.Binary && opt.Output.Path == "-" && isTerminal(c.out.w) {
 		c.fail("standard output", errors.New("the profile is binary and this is a terminal: name a file with -o"))

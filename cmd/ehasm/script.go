@@ -99,10 +99,10 @@ Examples:
   perf record -o - --call-graph dwarf ls | ehasm script -i -
 `
 
-// scriptOptions holds the flags of script.
-// This file is script: a recording comes in, stacks in a format go out. Flags become
-// script.Options; the rest is the life of the output file, which is whole or absent.
+// This file is script: a recording comes in, stacks in a format go out. Flags become script.Options; the rest is the
+// life of the output file, which is whole or absent.
 
+// scriptOptions holds the flags of script.
 type scriptOptions struct {
 	script.Options
 	input    string            // a file, a folder of record, or "-" for standard input
@@ -115,7 +115,7 @@ type scriptOptions struct {
 	quiet    bool              // no summary, no notes and no bar
 }
 
-// scriptVerb is the verb script.
+// scriptVerb is the verb script. Without arguments it reads perf.data of the current folder, as perf script does.
 func scriptVerb() verb {
 	v := verb{name: "script", brief: "unwind the samples of a perf.data file", help: scriptHelp, more: scriptMore}
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
@@ -205,8 +205,8 @@ func scriptVerb() verb {
 	return v
 }
 
-// runScript is the verb: it opens the recording, writes the stacks, and
-// reports.
+// runScript is the verb: it opens the recording, writes the stacks, and reports. It returns the exit status. An
+// interruption leaves no output file; a recording that is cut short gives what it has, as text.
 func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 	opt.made.Symfs = opt.Objects.Symfs
 	made := ondemand.New(opt.made)
@@ -282,7 +282,7 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 	return exitDone // or failed, if c has a failure
 }
 
-// takeInput takes the recording from the arguments.
+// takeInput takes the recording from the arguments. given says that -i has named one already.
 func (opt *scriptOptions) takeInput(args []string, given bool) error {
 	switch {
 	case len(args) > 0 && given:
@@ -307,7 +307,7 @@ func (opt *scriptOptions) run(ctx context.Context, r *perfdata.Reader, out *outp
 	return script.Run(ctx, r, out, opt.Options)
 }
 
-// blamed returns the name of the file that an error is about.
+// blamed returns the name of the file that an error is about: the output's if writing failed, else the recording's.
 func (opt *scriptOptions) blamed(out *output.Output, err error) string {
 	switch {
 	case !out.Failed() && !errors.Is(err, perfdata.ErrNoSeek):
@@ -330,8 +330,8 @@ func (opt *scriptOptions) named() (paths []string) {
 	return paths
 }
 
-// prepare says where objects and names come from. compiling ends when no more eh_elfs are
-// of use.
+// prepare says where objects and names come from: this machine, unless --symfs names another one's files. compiling
+// ends when no more eh_elfs are of use. It opens nothing.
 func (opt *scriptOptions) prepare(ctx, compiling context.Context, made *ondemand.Maker, c *console) {
 	// The copy of /proc/kallsyms lies in the cache, and serves until the next boot.
 	if opt.made.Keep {
@@ -359,7 +359,7 @@ func (opt *scriptOptions) prepare(ctx, compiling context.Context, made *ondemand
 }
 
 // recorded returns when the recording at path ended, as far as files of this machine must be older; zero: that is not
-// known.
+// known. A file that was written later is another one than was mapped. Files below --symfs were copied at any time.
 func (opt *scriptOptions) recorded(path string) time.Time {
 	st, err := os.Stat(path)
 	if err != nil || !st.Mode().IsRegular() || opt.Objects.Symfs != "" {
@@ -417,7 +417,8 @@ func fetcher(ctx context.Context, quiet bool, c *console) func(buildID []byte, k
 	}
 }
 
-// readBefore reads the samples to compare with, and reports why there are none.
+// readBefore reads the samples to compare with, and reports why there are none. The result, nil after an error, holds
+// them for the format that draws both.
 func readBefore(ctx context.Context, opt *scriptOptions, c *console) stackfmt.Format {
 	r, err := openRecording(opt.before, false)
 	if err != nil {
@@ -441,7 +442,8 @@ func readBefore(ctx context.Context, opt *scriptOptions, c *console) stackfmt.Fo
 	return before.Format
 }
 
-// openRecording opens a recording. With own, perf's own records are delivered, too.
+// openRecording opens a recording. With own, perf's own records are delivered, too, for a copy of the recording. A
+// file is mapped: its samples are read once, and copied once, into a batch.
 func openRecording(path string, own bool) (*perfdata.Reader, error) {
 	if path == "-" {
 		return perfdata.NewReader(bufio.NewReaderSize(os.Stdin, 1<<20), perfdata.Options{Own: own})
@@ -449,7 +451,7 @@ func openRecording(path string, own bool) (*perfdata.Reader, error) {
 	return perfdata.Open(path, perfdata.Options{Map: true, Own: own})
 }
 
-// recordingParts returns the files of a recording: one, or those of a folder.
+// recordingParts returns the files of a recording: one, or those of a folder, as perf record --threads makes it.
 func recordingParts(path string) []string {
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -462,8 +464,8 @@ func recordingParts(path string) []string {
 	return parts
 }
 
-// recordingSize returns the size in bytes of the file, or of those in the
-// folder; -1 if it is not known.
+// recordingSize returns the size in bytes of the file, or of those in the folder, for the progress bar; -1 if it is
+// not known, as of a pipe.
 func recordingSize(path string) int64 {
 	stat := func() (os.FileInfo, error) { return os.Stat(path) }
 	if path == "-" {

@@ -66,10 +66,9 @@ Examples:
   ehasm stack -p 1234 -o stacks.json
 `
 
-// stackOptions holds the flags of stack.
-// This file turns the flags and arguments of stack into a run of package stacks, or into a handler
-// of crashes.
+// This file turns the flags and arguments of stack into a run of package stacks, or into a handler of crashes.
 
+// stackOptions holds the flags of stack.
 type stackOptions struct {
 	stacks.Options
 	output  string   // a file, a folder with --core-pattern, or "" for standard output
@@ -134,7 +133,7 @@ func stackVerb() verb {
 	return v
 }
 
-// check sets what the flags' texts mean.
+// check sets what the flags' texts mean, and refuses values that make no sense whatever the arguments are.
 func (opt *stackOptions) check(fs *pflag.FlagSet, format, pointers string) (err error) {
 	// The name of the output chooses the format; --format overrides it. A nil format is text for
 	// people.
@@ -164,7 +163,7 @@ func (opt *stackOptions) check(fs *pflag.FlagSet, format, pointers string) (err 
 	return nil
 }
 
-// spec returns the format, of which only that is asked whether it is binary.
+// spec returns the format, of which only that is asked whether it is binary; text has no Spec.
 func (opt *stackOptions) spec() *stackfmt.Spec {
 	if opt.Format == nil {
 		return &stackfmt.Spec{Name: "text"}
@@ -172,7 +171,8 @@ func (opt *stackOptions) spec() *stackfmt.Spec {
 	return opt.Format
 }
 
-// take sets what the arguments name: processes, or a core.
+// take sets what the arguments name: processes, or a core. A core has stacks of one moment, so the flags that look at
+// a process again have no meaning for it.
 func (opt *stackOptions) take(args []string) error {
 	var files []string
 	for _, arg := range args {
@@ -233,7 +233,8 @@ func parsePID(arg string) (int, error) {
 // crashFolder is where reports of crashes go by default.
 const crashFolder = "/var/lib/ehasm/crashes"
 
-// takeCrash sets what the arguments of --core-pattern name.
+// takeCrash sets what the arguments of --core-pattern name. The kernel shows a handler's errors nowhere, so all that can
+// be wrong with the line is refused when it is tried by hand.
 func (opt *stackOptions) takeCrash(fs *pflag.FlagSet, args []string) (err error) {
 	// As a handler, ehasm obeys few flags. One without effect in kernel.core_pattern would go
 	// unnoticed for long.

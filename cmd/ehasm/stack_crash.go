@@ -14,7 +14,9 @@ import (
 // kernelLog takes a line with each write: Documentation/ABI/testing/dev-kmsg.
 const kernelLog = "/dev/kmsg"
 
-// handleCrash is a handler of kernel.core_pattern.
+// handleCrash is a handler of kernel.core_pattern, or with crash.UserVariable its reporter: the handler starts this
+// program again with the same arguments, as a process with bounds on time and memory. The kernel ignores the exit
+// status.
 func handleCrash(ctx context.Context, opt *stackOptions, c *console) int {
 	pids := opt.Processes.PIDs
 	how := crash.Options{PID: int32(pids[0]), TID: int32(pids[1]), Folder: opt.output, JSON: opt.Format != nil,

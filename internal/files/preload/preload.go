@@ -16,9 +16,9 @@ import (
 	"github.com/ehasm/ehasm/internal/files/output"
 )
 
-// Library returns the absolute path of the library to preload: named, as a flag gives it; else as
-// the environment variable gives it; else the file called name beside this program, in ../lib, or
-// in a build folder.
+// Library returns the absolute path of the library to preload: named, as a flag gives it; else as the environment
+// variable gives it; else the file called name beside this program, in ../lib, or in a build folder. A file that is
+// named and unusable is an error: another one would surprise.
 func Library(named, variable, name string) (string, error) {
 	if named == "" {
 		named = os.Getenv(variable)
@@ -30,6 +30,7 @@ func Library(named, variable, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// as of a link in ~/bin: the library is beside the program, not beside the link
 	if real, err := filepath.EvalSymlinks(self); err == nil {
 		self = real
 	}
@@ -125,8 +126,9 @@ func NewerThan(ctx context.Context, path string, programs []string, loader find.
 	return nil
 }
 
-// versionsNeeded returns the symbol versions of a library that an object needs, without weak ones:
-// those that its .gnu.version_r lists (gABI, symbol versioning of the LSB).
+// versionsNeeded returns the symbol versions of a library that an object needs, without weak ones, which the loader
+// can do without: those that its .gnu.version_r lists (gABI, symbol versioning of the LSB). An object that cannot be
+// read needs none.
 func versionsNeeded(in *find.Input, library string) []string {
 	r, _, closer, err := in.Open()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// Set is a set of labels.
+// Set is a set of labels. The more there are, the more stacks of a profile differ only in them: a user chooses.
 type Set uint16
 
 // The labels.
@@ -37,6 +37,7 @@ type kind struct {
 	number    bool // the convention's value is a number
 }
 
+// kinds returns all labels, in the order in which samples have them: equal labels are then equal lists.
 func kinds() []kind {
 	return []kind{{Comm, "comm", "comm", false}, {PID, "pid", "process.pid", true}, {TID, "tid", "thread.id", true},
 		{Executable, "executable", "process.executable.name", false}, {BuildID, "build-id", "process.executable.build_id.gnu",
@@ -122,6 +123,7 @@ func (s Set) Of(o *Origin) (list []stackfmt.Label) {
 	return list
 }
 
+// value returns the label's text for an origin; "": it is not known, or the label is Comm.
 func (k *kind) value(o *Origin) string {
 	switch k.set {
 	case PID:

@@ -15,6 +15,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
+// This file gives each file that was mapped one object, however many processes and containers map it: what is read of
+// a library is kept once.
 // Files holds what is known of the files that processes have mapped.
 type Files struct {
 	Objects  *unwind.Objects
@@ -31,7 +33,7 @@ func NewFiles(objects *unwind.Objects, most int) *Files {
 		contents: make(map[version]elfFile)}
 }
 
-// Close closes the files that were kept open.
+// Close closes the files that were kept open. Objects that have no other file cannot be opened after it.
 func (fs *Files) Close() {
 	for _, f := range fs.Open {
 		f.Close()

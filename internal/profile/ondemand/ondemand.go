@@ -115,8 +115,8 @@ func (d *Maker) EhElf(ctx context.Context, name string, file io.ReaderAt, size i
 	return made.Image.Bytes(), nil
 }
 
-// want remembers to add an object's eh_elf to the cache, if possible; err says why the
-// cached one is not used, and may be nil.
+// want remembers to add an object's eh_elf to the cache, if possible; err says why the cached one is not used, and may
+// be nil. Nothing is built yet: a recording has other work.
 func (d *Maker) want(object *dwarfcfa.File, file io.ReaderAt, err error) {
 	path := pathOf(object, file)
 	if !d.opt.Keep || path == "" || len(builder.NamesOf(object)) == 0 || !d.believed(object.Name(), path) {
@@ -146,14 +146,16 @@ func (d *Maker) believed(name, path string) bool {
 	return input.CheckTrusted(path) == nil
 }
 
-// has undoes want: the cached eh_elf is good.
+// has undoes want: the cached eh_elf is good. It was wanted as soon as its object was worth one, before the cache was
+// read.
 func (d *Maker) has(object *dwarfcfa.File, file io.ReaderAt) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.wants, pathOf(object, file))
 }
 
-// pathOf returns where an object is read from, or "" if it has no path.
+// pathOf returns where an object is read from, or "" if it has no path: its image is from memory. The vDSO is known by
+// name.
 func pathOf(object *dwarfcfa.File, file io.ReaderAt) string {
 	if f, ok := file.(interface{ Name() string }); ok {
 		return f.Name()

@@ -18,6 +18,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
+// This file keeps the tables by which the kernel unwinds beside the eh_elfs of the user's cache. They say which memory
+// a BPF program reads, so a file that another user can have written is not used.
 // Tables returns the tables by which the kernel unwinds an object: those of the user's cache or, if wanted, such that
 // are made now, proven to mean its rows. They have the rows that EhElf compiles, but for rows made from the code of
 // large files. Both results are nil if the cache has none, and none are wanted.
@@ -107,7 +109,7 @@ func (d *Maker) keepTables(object *dwarfcfa.File, table *compile.Table, ts *bpfu
 	output.WriteFile(path, ts.AppendFile(nil, bpfunwind.Origin{Note: note, Made: how}), 0o600)
 }
 
-// code returns the options of what is compiled meanwhile.
+// code returns the options of what is compiled meanwhile: packed, which is made sooner than a tree.
 func (d *Maker) code() compile.Options {
 	opt := compile.Options{Dispatch: compile.Packed, Synth: compile.SynthMissing, Source: d.opt.Source}
 	if d.opt.TablesOnly {

@@ -18,8 +18,8 @@ import (
 )
 
 // passOn sends the command a signal, unless it has received it itself: the terminal's driver sends a signal that is
-// typed (^C, ^\) to all processes of its foreground group (termios(3), ISIG). One that comes from elsewhere, as by
-// kill -INT, reached only this process. Without a terminal none was typed.
+// typed (^C, ^\) to all processes of its foreground group (termios(3), ISIG). One that comes while this group is there
+// is taken for typed; without a terminal, or in the background, none was.
 func passOn(s os.Signal, process *os.Process) {
 	if s == os.Interrupt || s == syscall.SIGQUIT {
 		if tty, err := os.Open("/dev/tty"); err == nil {

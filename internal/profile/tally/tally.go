@@ -40,7 +40,8 @@ type Tally struct {
 	most int            // of held; 0: mostHeld
 }
 
-// Add adds to the counts of a key.
+// Add adds to the counts of a key, which it copies. Now and then it takes longer: it compresses what is held, and
+// merges runs.
 func (t *Tally) Add(key []byte, n Sum) {
 	sum, ok := t.sums[string(key)]
 	if !ok {
@@ -163,7 +164,8 @@ func (h *heads) Pop() any {
 	return last
 }
 
-// merge yields the keys of all sources in order, each once.
+// merge yields the keys of all sources in order, each once. It takes log n steps a key for n sources. A key is valid
+// until the next one.
 func merge(from []source) iter.Seq2[[]byte, Sum] {
 	return func(yield func([]byte, Sum) bool) {
 		var h heads

@@ -26,7 +26,7 @@ func Source(t testing.TB) string {
 	return path
 }
 
-// Build compiles C or C++ with gcc.
+// Build compiles C or C++ with gcc into out, which it returns. Warnings are off: random sources have many.
 func Build(t testing.TB, src, out string, flags ...string) string {
 	t.Helper()
 	compiler := "gcc"
@@ -39,8 +39,8 @@ func Build(t testing.TB, src, out string, flags ...string) string {
 	return out
 }
 
-// Compatible has gcc compile the source again, with declarations after it: each must be of the
-// type that its function is defined with.
+// Compatible has gcc compile the source again, with declarations after it: each must be of the type that its function
+// is defined with (C11 6.7p4), or gcc reports conflicting types.
 func Compatible(t testing.TB, src string, declarations []string) {
 	t.Helper()
 	text, err := os.ReadFile(src)

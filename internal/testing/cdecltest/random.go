@@ -6,6 +6,8 @@ import (
 	"strings"
 )
 
+// This file makes C declarations at random, to compare those that are made of debug information with. gcc decides
+// whether two are of one type, so nothing here needs to be right about types but that the source compiles.
 // Random is a C source with n functions of random types, f0 and so on, which all are exported. A
 // declaration goes through up to depth pointers, arrays and functions.
 func Random(rnd *rand.Rand, n, depth int) string {
@@ -28,8 +30,11 @@ func Random(rnd *rand.Rand, n, depth int) string {
 	return b.String()
 }
 
+// tags is the number of structs, unions and enums to choose from.
 const tags = 5
 
+// generator makes parts of declarations. Its numbers are the only source of chance: a seed gives the same source
+// again.
 type generator struct{ *rand.Rand }
 
 // place is what the next part of a declaration is for.
@@ -41,7 +46,8 @@ const (
 	result              // that is returned
 )
 
-// declare goes from the name outwards, as C reads declarations.
+// declare returns a declaration of inner, which goes from the name outwards, as C reads declarations. depth bounds how
+// many more parts it gets.
 func (g *generator) declare(inner string, depth int, where place) string {
 	kind := g.IntN(6)
 	if depth == 0 {
@@ -65,6 +71,8 @@ func (g *generator) declare(inner string, depth int, where place) string {
 	return g.base(where) + " " + inner
 }
 
+// base returns the type at the outer end of a declaration, one that C allows in this place: objects have complete
+// types, and functions return no arrays.
 func (g *generator) base(where place) string {
 	n := g.IntN(tags)
 	list := []string{

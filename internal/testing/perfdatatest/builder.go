@@ -1,4 +1,6 @@
-// Package perfdatatest writes small perf.data files for tests.
+// Package perfdatatest writes small perf.data files for tests: what perf would write, and what no perf writes. It
+// shares nothing with package perfdata, which reads them; layouts are those of tools/perf/Documentation/perf.data-
+// file-format.txt and include/uapi/linux/perf_event.h.
 package perfdatatest
 
 import (
@@ -25,10 +27,11 @@ type Attr struct {
 }
 
 const (
-	attrSize        = 128
-	flagSampleIDAll = 1 << 18
+	attrSize        = 128     // PERF_ATTR_SIZE_VER7
+	flagSampleIDAll = 1 << 18 // perf_event_attr.sample_id_all: other records end with the fields of an ID
 )
 
+// bytes returns a struct perf_event_attr.
 func (a *Attr) bytes() []byte {
 	b := make([]byte, attrSize)
 	le := binary.LittleEndian
@@ -48,7 +51,7 @@ func (a *Attr) bytes() []byte {
 	return b
 }
 
-// ID is what sample_id says.
+// ID is what sample_id says: the fields that sample_id_all adds to records that are no samples.
 type ID struct {
 	PID, TID int32
 	Time     uint64

@@ -5,6 +5,8 @@ import (
 	"github.com/ehasm/ehasm/dwarfcfa"
 )
 
+// This file makes tables from the bytes of a fuzz input: each byte decides something, so a small change of the input
+// is a small change of the table, and the fuzzer can find its way.
 // Table makes a normalised table of up to maxRanges ranges, with every kind of rule and
 // operation, from any bytes.
 func Table(data []byte, maxRanges int) *dwarfcfa.Table {
@@ -16,6 +18,7 @@ func Table(data []byte, maxRanges int) *dwarfcfa.Table {
 // then zeros.
 type source struct{ b []byte }
 
+// byte returns the next byte.
 func (s *source) byte() byte {
 	if len(s.b) == 0 {
 		return 0
@@ -25,9 +28,11 @@ func (s *source) byte() byte {
 	return v
 }
 
+// below returns a number in [0, n), n at most 256. That small ones are likelier does no harm.
 func (s *source) below(n int) int { return int(s.byte()) % n }
 
-// offset returns a multiple of 8 mostly, near mostly, negative half the time.
+// offset returns a multiple of 8 mostly, near mostly, negative half the time; the others are where encoders change to
+// longer forms.
 func (s *source) offset() int64 {
 	v := int64(int8(s.byte())) * 8
 	switch s.below(8) {
@@ -41,6 +46,7 @@ func (s *source) offset() int64 {
 	return v
 }
 
+// table is Table: ranges ascend and are disjoint, adjacent ones differ in their rows, and equal rows are one.
 func (s *source) table(maxRanges int) *dwarfcfa.Table {
 	t := &dwarfcfa.Table{Exprs: make([]dwarfcfa.Expr, 1)}
 	known := map[dwarfcfa.Row]uint32{}
@@ -75,7 +81,8 @@ func (s *source) table(maxRanges int) *dwarfcfa.Table {
 	return t
 }
 
-// row makes a normalised row.
+// row makes a normalised row: one that is not compiled, the outermost, one such as compilers make, or one with any
+// rules.
 func (s *source) row(t *dwarfcfa.Table) dwarfcfa.Row {
 	var r dwarfcfa.Row
 	switch s.below(16) {
@@ -120,6 +127,7 @@ func (s *source) row(t *dwarfcfa.Table) dwarfcfa.Row {
 	return r
 }
 
+// rule makes the rule of a register, of every kind.
 func (s *source) rule(t *dwarfcfa.Table) dwarfcfa.RegRule {
 	kinds := []dwarfcfa.RuleKind{dwarfcfa.RuleOffset, dwarfcfa.RuleUndefined, dwarfcfa.RuleSameValue,
 		dwarfcfa.RuleOffset, dwarfcfa.RuleValOffset, dwarfcfa.RuleRegister, dwarfcfa.RuleExpression,
@@ -136,7 +144,8 @@ func (s *source) rule(t *dwarfcfa.Table) dwarfcfa.RegRule {
 	return rule
 }
 
-// expr adds an expression to the pool.
+// expr adds an expression to the pool. pushed says that it begins with the CFA on the stack (DWARF 5, 6.4.2.3,
+// DW_CFA_expression). It ends with at least one value.
 func (s *source) expr(t *dwarfcfa.Table, pushed bool) dwarfcfa.ExprID {
 	e := dwarfcfa.Expr{Pushed: pushed}
 	depth := 0
@@ -152,7 +161,8 @@ func (s *source) expr(t *dwarfcfa.Table, pushed bool) dwarfcfa.ExprID {
 	return dwarfcfa.ExprID(len(t.Exprs) - 1)
 }
 
-// ops appends n operations. nested bounds how deep branches may lie in each other.
+// ops appends n operations, and keeps depth, the height of the stack, within its bounds: what the compiler gets has
+// been checked. nested bounds how deep branches may lie in each other.
 func (s *source) ops(e *dwarfcfa.Expr, depth *int, n, nested int) {
 	add := func(op dwarfcfa.ExprOp) { e.Ops = append(e.Ops, op) }
 	for ; n > 0 && len(e.Ops) < dwarfcfa.MaxExprOps/2; n-- {
@@ -202,6 +212,7 @@ func (s *source) ops(e *dwarfcfa.Expr, depth *int, n, nested int) {
 	}
 }
 
+// unary appends an operation that works on the top of the stack, or copies within it, if the stack has what it needs.
 func (s *source) unary(e *dwarfcfa.Expr, depth *int) {
 	op := dwarfcfa.ExprOp{}
 	switch s.below(9) {

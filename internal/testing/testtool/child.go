@@ -6,10 +6,9 @@ import (
 	"testing"
 )
 
-// InChild runs the rest of a test in a child process, where it may change
-// process-wide state: limits, the umask, signals. It returns true there. In the
-// test's own process it waits for the child, whose failure is the test's, and returns
-// false. t must be a top-level test, not a subtest.
+// InChild runs the rest of a test in a child process, where it may change process-wide state: limits, the umask,
+// signals. It returns true there. In the test's own process it waits for the child, whose failure is the test's, and
+// returns false. t must be a top-level test, not a subtest: the child is this program with -test.run.
 func InChild(t *testing.T) bool {
 	t.Helper()
 	const variable = "EHASM_TEST_IN_CHILD"

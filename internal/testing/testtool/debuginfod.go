@@ -24,6 +24,7 @@ func Debuginfod(t testing.TB, folder string) string {
 		t.Fatal(err)
 	}
 	port := l.Addr().(*net.TCPAddr).Port
+	// the port may be taken before the server has it: then it never answers, and the test fails
 	l.Close()
 	cmd := exec.Command("debuginfod", "-F", "-p", fmt.Sprint(port), "-d", filepath.Join(t.TempDir(), "index.sqlite"),
 		"-t0", "-g0", folder)
