@@ -6,6 +6,8 @@ import (
 	"math"
 )
 
+// This file chooses colours: by the kind of a frame, and in a difference of two recordings by how much a box's share
+// has changed.
 // palette is the range of a kind's colours: hue in degrees, saturation and lightness in percent.
 // Hues go from hue to hue+hues, lightness from light to light+lights. All are light enough for
 // black text.
@@ -36,8 +38,8 @@ func (f Frame) color() string {
 	return hsl(p.hue+p.hues*float64(v&most)/most, p.saturation, p.light+p.lights*float64(v>>8&most)/most)
 }
 
-// changed returns the colour of a box whose share differs from the share before: red for more,
-// blue for less, and stronger for larger differences.
+// changed returns the colour of a box whose share differs from the share before: red for more, blue for less, and
+// stronger for larger differences. largest, of the whole graph, has the strongest colour; 0: there is none.
 func changed(difference, largest float64) string {
 	const red, blue, saturation, none, most = 8, 216, 88, 92, 58 // hues in degrees, the rest in percent
 	strength := 0.0

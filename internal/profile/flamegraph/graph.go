@@ -42,7 +42,8 @@ func (f Frame) compare(g Frame) int {
 	return cmp.Or(strings.Compare(f.Name, g.Name), cmp.Compare(f.Kind, g.Kind), strings.Compare(f.Object, g.Object))
 }
 
-// Graph collects stacks.
+// Graph collects stacks, in the memory of a tally: boxes are made when it is drawn, twice, once to choose which of
+// them fit and once to draw them. It is for one goroutine.
 type Graph struct {
 	frames   []Frame     // sorted, each once
 	rank     []uint32    // from the caller's numbers to those of frames
@@ -115,6 +116,7 @@ func (g *Graph) walk(open func(box), shut func(end, before uint64)) {
 		for same < len(last) && same < len(frames) && last[same] == frames[same] {
 			same++
 		}
+		// the boxes of the stack before that this one does not share have ended, the innermost first
 		for range last[same:] {
 			shut(sum, before)
 		}

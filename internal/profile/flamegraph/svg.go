@@ -121,7 +121,7 @@ type drawing struct {
 	largest float64
 }
 
-// difference returns a box's share minus its share before, -1 to 1.
+// difference returns a box's share minus its share before, -1 to 1; 0 without a recording to compare with.
 func (d *drawing) difference(b *box) float64 {
 	if !d.g.compared || d.total == 0 {
 		return 0

@@ -2,7 +2,8 @@
 
 package perfevent
 
-// Order merges several rings, in the order of their records' times.
+// Order merges several rings, in the order of their records' times: a mapping must be known before the samples in it,
+// and a thread moves between CPUs. It is for one goroutine.
 type Order struct {
 	rings []*Ring
 	time  func(ring int, record []byte) uint64
@@ -17,8 +18,8 @@ func NewOrder(rings []*Ring, time func(ring int, record []byte) uint64) *Order {
 	return &Order{rings: rings, time: time, next: make([]uint64, len(rings)), ready: make([]bool, len(rings))}
 }
 
-// Refresh reads how far the kernel has written to the rings, and returns the number of
-// unread bytes.
+// Refresh reads how far the kernel has written to the rings, and returns the number of unread bytes. Records that are
+// written afterwards wait for the next call, so a round has an end.
 func (o *Order) Refresh() int {
 	n := 0
 	for _, r := range o.rings {

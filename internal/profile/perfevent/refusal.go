@@ -22,6 +22,7 @@ type Refusal struct {
 	Remedy string // "" if nothing is known to help
 }
 
+// Error returns all that is known, in a line.
 func (r *Refusal) Error() string {
 	text := fmt.Sprintf("%s: %v", r.Call, r.Err)
 	if r.Reason != "" {
@@ -33,18 +34,20 @@ func (r *Refusal) Error() string {
 	return text
 }
 
+// Unwrap returns the error number.
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// host holds the facts that explain a refusal.
+// host holds the facts that explain a refusal: the kernel says one number for many reasons.
 type host struct {
-	paranoid  int // kernel.perf_event_paranoid; -1 allows everything
-	readable  bool
-	seccomp   bool // this process has a filter
-	mlockKB   string
+	paranoid  int    // kernel.perf_event_paranoid; -1 allows everything
+	readable  bool   // paranoid is known
+	seccomp   bool   // this process has a filter
+	mlockKB   string // kernel.perf_event_mlock_kb: what a user may lock for rings, beside ulimit -l
 	maxRate   string // in samples a second
 	available bool   // the kernel has performance events
 }
 
+// thisHost reads the facts, once a refusal has to be explained.
 func thisHost() host {
 	h := host{mlockKB: "?", maxRate: "?"}
 	if b, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid"); err == nil {
@@ -62,6 +65,7 @@ func thisHost() host {
 	return h
 }
 
+// refused explains an error of a call. One that is no error number stays as it is.
 func refused(call string, err error) error {
 	var errno unix.Errno
 	if !errors.As(err, &errno) {
@@ -82,6 +86,7 @@ func (h host) explain(call string, errno unix.Errno) *Refusal {
 			r.Remedy = "a smaller --ring, or as root sysctl kernel.perf_event_mlock_kb=8192"
 		case !h.available:
 			r.Reason, r.Remedy = "/proc/sys/kernel/perf_event_paranoid is not there", "a kernel with CONFIG_PERF_EVENTS"
+		// values above 2 are Debian's, Ubuntu's and Android's
 		case h.readable && h.paranoid > 2:
 			r.Reason = fmt.Sprintf("kernel.perf_event_paranoid=%d keeps performance events for root", h.paranoid)
 			r.Remedy = "as root sysctl kernel.perf_event_paranoid=2, or give ehasm CAP_PERFMON"

@@ -14,6 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// This file reads rings: perf_event_open(2), "MMAP layout". The kernel writes at data_head, this process reads at
+// data_tail and moves it to give memory back; both count bytes since the beginning and never wrap. Loads and stores of
+// them are ordered with the data's, as package atomic has it.
 // maxRecord bounds the 16-bit size of a record.
 const maxRecord = 1 << 16
 
@@ -24,18 +27,19 @@ const headerSize = 8
 // be used by one goroutine at a time.
 type Ring struct {
 	event   *Event
-	mem     []byte
-	data    []byte
-	control *unix.PerfEventMmapPage
-	head    uint64 // as of Refresh
-	tail    uint64 // of what has been read
-	freed   uint64 // tail as the kernel knows it
-	joined  []byte // a copy of a record that wraps around the ring's end
-	current []byte
-	damaged error
+	mem     []byte                  // the page of control, then data
+	data    []byte                  // of a power of two of bytes
+	control *unix.PerfEventMmapPage // shared with the kernel
+	head    uint64                  // as of Refresh
+	tail    uint64                  // of what has been read
+	freed   uint64                  // tail as the kernel knows it
+	joined  []byte                  // a copy of a record that wraps around the ring's end
+	current []byte                  // what Peek has returned; nil: nothing since Next
+	damaged error                   // see Err
 }
 
-// Map makes a ring of size bytes, a power of two of pages, for an event.
+// Map makes a ring of size bytes, a power of two of pages, for an event. It counts as locked memory. It is mapped for
+// writing, so the kernel does not overwrite what is not freed: samples are then lost, and counted.
 func (e *Event) Map(size int) (*Ring, error) {
 	page := os.Getpagesize()
 	if size < page || bits.OnesCount(uint(size)) != 1 {
@@ -48,8 +52,8 @@ func (e *Event) Map(size int) (*Ring, error) {
 	return &Ring{event: e, mem: mem, data: mem[page:], control: (*unix.PerfEventMmapPage)(unsafe.Pointer(&mem[0]))}, nil
 }
 
-// MapUpTo makes a ring of at most size bytes, halved until the kernel takes it, but of
-// at least least bytes.
+// MapUpTo makes a ring of at most size bytes, halved until the kernel takes it, but of at least least bytes: a user
+// without rights may lock 516 KB by default, and a smaller ring is better than none.
 func (e *Event) MapUpTo(size, least int) (*Ring, error) {
 	for {
 		r, err := e.Map(size)

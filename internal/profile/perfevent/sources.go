@@ -14,7 +14,8 @@ import (
 	"github.com/ehasm/ehasm/internal/files/output"
 )
 
-// Sources are the folders in which the kernel describes events.
+// Sources are the folders in which the kernel describes events: numbers of tracepoints and types of PMUs differ
+// between kernels. Tests have others.
 type Sources struct {
 	Devices string   // a folder for each PMU: Documentation/ABI/testing/sysfs-bus-event_source-devices
 	Tracing []string // where tracefs may be mounted
@@ -50,7 +51,7 @@ func (s *Sources) Tracepoint(system, name string) (id uint64, probe bool, err er
 	return id, strings.Contains(string(b), " __probe_"), err
 }
 
-// events returns the folder of tracepoints.
+// events returns the folder of tracepoints. Tracefs may be mounted in either place, or in none.
 func (s *Sources) events() (string, error) {
 	for _, mount := range s.Tracing {
 		dir := filepath.Join(mount, "events")

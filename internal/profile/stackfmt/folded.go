@@ -51,8 +51,8 @@ func foldedName(f *frame.Frame) string {
 // clean replaces the characters of a name that have a meaning in folded stacks.
 func clean(name string) string { return strings.ReplaceAll(output.Text(name), ";", ":") }
 
-// annotation returns the suffix by which flamegraph.pl recognises kernel code, code
-// compiled at run time and inlined functions.
+// annotation returns the suffix by which flamegraph.pl --color java and the like recognises kernel code and code
+// compiled at run time; inlined functions have _[i], from Render.
 func annotation(f *frame.Frame) string {
 	switch {
 	case f.Kernel:
@@ -63,7 +63,7 @@ func annotation(f *frame.Frame) string {
 	return ""
 }
 
-// append adds the number of a name to a stack.
+// append adds the number of a name to a stack. Goroutines share the numbers.
 func (f *folded) append(b []byte, name string) []byte {
 	return tally.AppendNumber(b, f.names.number(name, func() string { return name }))
 }
@@ -78,6 +78,7 @@ func (w *foldedWorker) Render(f *frame.Frame) {
 
 // Add counts the stack. One that ends before the outermost frame says so.
 func (w *foldedWorker) Add(b []byte, s *Sample) []byte {
+	// As stackcollapse-perf.pl: a blank would end the stack, for readers that do not look for the last one.
 	k := w.folded.append(w.buf[:0], strings.ReplaceAll(clean(s.Comm), " ", "_"))
 	if s.Cut() {
 		k = w.folded.append(k, "[truncated]")

@@ -12,6 +12,8 @@ import (
 	"github.com/ehasm/ehasm/internal/frame"
 )
 
+// This file is the format json: a line a sample, for programs such as jq that read one at a time. Frames are written
+// once and copied: the most of a sample's text is its frames.
 // jsonLines writes an object per sample, each on its own line.
 type jsonLines struct{}
 
@@ -65,7 +67,8 @@ func signature(name, parameters string) string {
 	return name + parameters
 }
 
-// appendJSONValue appends v as JSON that is safe on a terminal.
+// appendJSONValue appends v as JSON that is safe on a terminal. A value that cannot be written is null, so that the
+// line stays JSON.
 func appendJSONValue(b []byte, v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {

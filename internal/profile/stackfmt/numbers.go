@@ -6,7 +6,8 @@ import (
 	"github.com/ehasm/ehasm/internal/profile/tally"
 )
 
-// numbers gives things numbers, so that a stack is a sequence of numbers. Several goroutines may use it.
+// numbers gives things numbers, so that a stack is a sequence of numbers. Several goroutines may use it. Numbers are
+// in the order of the first use, which depends on goroutines: formats put them in another order before they write.
 type numbers[K comparable, V any] struct {
 	mu   sync.Mutex
 	ids  map[K]uint32 // number by key

@@ -25,7 +25,7 @@ func DefaultPerfFields() PerfFields {
 		SymOff: true, DSO: true}
 }
 
-// perfText writes what perf script writes.
+// perfText writes what perf script writes, to the blank, since programs read it by patterns.
 type perfText struct {
 	opt     Options
 	fields  PerfFields
@@ -192,7 +192,7 @@ func (p *perfText) appendIDs(b []byte, s *Sample) []byte {
 	return append(appendPadded(b, uint64(id), 5), ' ')
 }
 
-// appendTime writes ns as seconds with microseconds.
+// appendTime writes ns as seconds with microseconds, cut and not rounded, as perf does without --ns.
 func appendTime(b []byte, ns uint64) []byte {
 	const perSecond, perMicro = 1e9, 1e3
 	b = appendPadded(b, ns/perSecond, 5)

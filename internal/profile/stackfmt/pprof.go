@@ -17,6 +17,8 @@ import (
 	"github.com/google/pprof/profile"
 )
 
+// This file is the format pprof. Workers count stacks as numbers; the profile is made at the end, with numbers that
+// depend on the contents alone, so that equal recordings give equal files.
 // pprof makes a profile for go tool pprof.
 type pprof struct {
 	opt     Options
@@ -212,7 +214,8 @@ func (b *profileBuilder) sampleTypes(events []*Event) map[string]int {
 	return columns
 }
 
-// sortPlaces sets order and same.
+// sortPlaces sets order and same. Workers have each a frame for one place; objects of one file may be several, as in
+// containers.
 func (b *profileBuilder) sortPlaces() {
 	compare := func(x, y uint32) int {
 		// Equal places must be next to each other after sorting.
@@ -285,7 +288,8 @@ func (b *profileBuilder) mappingsOf(objects []*unwind.Object) {
 	}
 }
 
-// mapping returns the mapping of a frame's file. It covers all addresses.
+// mapping returns the mapping of a frame's file. It covers all addresses: locations have addresses in the file, and
+// pprof asks for the mapping by number, not by address.
 func (b *profileBuilder) mapping(f *frame.Frame) *profile.Mapping {
 	k := mappingKey{f.DSO, b.buildID(f)}
 	m := b.mappings[k]
