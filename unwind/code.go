@@ -10,8 +10,8 @@ type codeParts struct {
 }
 
 const (
-	partSize  = 1 << 10 // bytes
-	mostParts = 1 << 11 // of an object
+	partSize  = 1 << 10 // bytes; a question is about some 20
+	mostParts = 1 << 11 // of an object, 2 MB; then all are dropped
 )
 
 // release drops what is cached.
@@ -21,7 +21,8 @@ func (c *codeParts) release() {
 	c.parts = nil
 }
 
-// readCode reads the object's file from an offset on into b, and returns the number of bytes read.
+// readCode reads the object's file from an offset on into b, and returns the number of bytes read: fewer if the file
+// ends, 0 if it cannot be opened any more. It is safe for concurrent use.
 func (o *Object) readCode(b []byte, offset uint64) int {
 	c := &o.file.codeParts
 	c.mu.Lock()

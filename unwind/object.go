@@ -302,7 +302,8 @@ type nopCloser struct{ io.ReaderAt }
 
 func (nopCloser) Close() error { return nil }
 
-// Leave makes Open fail from now on, for who closes the file that the object was found At.
+// Leave makes Open fail from now on: the descriptor that the object was found At is about to be closed, and its number
+// will be another file's.
 func (o *Object) Leave() { o.left.Store(true) }
 
 // Path returns where the file was found, or "" if it was not.
@@ -359,7 +360,8 @@ func (o *Object) isEntry(addr uint64) bool {
 	return o.file.entry != 0 && addr-o.file.entry < size
 }
 
-// find looks for the file: under its name, then by its build-id.
+// find looks for the file, once: under its name, then by its build-id, and at last at Fetch. Without a build-id in the
+// recording, the name alone decides.
 func (o *Object) find() {
 	o.found.Do(func() {
 		opt := &o.set.opt

@@ -8,8 +8,8 @@ type Processes struct {
 	exited []int32            // in the order of their exits
 }
 
-// keepExited is how many processes are remembered after their exit, since
-// samples may still follow.
+// keepExited is how many processes are remembered after their exit, since samples may still follow: rings of CPUs are
+// not in step. A build has thousands of processes.
 const keepExited = 4096
 
 // process is a process of a recording.

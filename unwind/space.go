@@ -77,6 +77,7 @@ func (s *Space) Map(start, size, offset uint64, object *Object) {
 		s.program = object
 	}
 	end := start + size
+	// a record of a damaged file
 	if end < start {
 		end = ^uint64(0)
 	}

@@ -41,7 +41,8 @@ func (o *Object) Ready() error {
 	return o.codeErr
 }
 
-// prepare makes or finds the eh_elf or the Stepper. The caller holds o.mu.
+// prepare makes or finds the eh_elf or the Stepper. The caller holds o.mu, so others wait for it: it may read a large
+// file.
 func (o *Object) prepare() error {
 	from := o.set.opt.Compile
 	if o.set.opt.Prepare != nil {
@@ -208,7 +209,8 @@ type probed struct {
 	exact  bool // the caller was interrupted
 }
 
-// probe takes a step at a link-time address.
+// probe takes a step at a link-time address. What the row does with registers and memory is of no interest, only
+// whether there is one and of what kind of frame; the step must not fail for want of a value.
 func (o *Object) probe(addr uint64) probed {
 	for {
 		if o.Ready() != nil {

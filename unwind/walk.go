@@ -85,8 +85,8 @@ func (w *Walker) Walk(m *Maps, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64) 
 	return n, cause, object
 }
 
-// walk walks on from the last of n frames. With keep, registers without a rule
-// keep their values, which takes a call for each step.
+// walk walks on from the last of n frames. With keep, registers without a rule keep their values, which takes a call
+// for each step. It returns the number of frames, why they end, and where. regs are the last frame's.
 func (w *Walker) walk(v *view, regs *abi.Regs, mem *ehelf.Memory, pcs []uint64, n int, keep bool) (int, Cause,
 	*Object) {
 	m := v.maps

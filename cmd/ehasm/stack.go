@@ -233,8 +233,8 @@ func parsePID(arg string) (int, error) {
 // crashFolder is where reports of crashes go by default.
 const crashFolder = "/var/lib/ehasm/crashes"
 
-// takeCrash sets what the arguments of --core-pattern name. The kernel shows a handler's errors nowhere, so all that can
-// be wrong with the line is refused when it is tried by hand.
+// takeCrash sets what the arguments of --core-pattern name. The kernel shows a handler's errors nowhere, so all that
+// can be wrong with the line is refused when it is tried by hand.
 func (opt *stackOptions) takeCrash(fs *pflag.FlagSet, args []string) (err error) {
 	// As a handler, ehasm obeys few flags. One without effect in kernel.core_pattern would go
 	// unnoticed for long.

@@ -36,8 +36,8 @@ func (d *Maker) Tables(ctx context.Context, o *unwind.Object, wanted bool) (*bpf
 	return d.tables(ctx, object, wanted, d.opt.Keep && d.believed(object.Name(), pathOf(object, file)))
 }
 
-// KeepTables adds to the user's cache the tables by which the kernel unwinds an object, unless they are there, or cannot
-// be made.
+// KeepTables adds to the user's cache the tables by which the kernel unwinds an object, unless they are there, or
+// cannot be made.
 func KeepTables(ctx context.Context, object *dwarfcfa.File) {
 	New(Options{}).tables(ctx, object, true, true)
 }
