@@ -20,6 +20,7 @@ import (
 // This file reads what a core says: threads with registers, mappings, the signal. Cores of Linux and of gdb's gcore
 // have the same notes, in other orders and with other gaps. A core may come from anywhere, so each number in it has a
 // bound.
+
 // Types of notes in cores: elf.h.
 const (
 	ntPrstatus = 1

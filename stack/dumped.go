@@ -11,6 +11,7 @@ import (
 
 // This file is for handlers of kernel.core_pattern: memory comes from the process, which the kernel keeps while it
 // writes, as to read all of a large core would take much longer.
+
 // TakeDumped takes the stacks of a process while the kernel writes its core, for a handler of kernel.core_pattern.
 // core, from OpenDump, has the registers. TakeDumped reads memory from the process, which exists until the pipe is read
 // or closed. pid and tid are the process and the thread that crashed, as in this /proc: %P and %I of core(5).

@@ -13,6 +13,7 @@ import (
 
 // This file reads the ELF part of a core: program headers, segments and notes (gABI chapter 5, elf(5)). It takes files
 // that are cut short, as by ulimit -c, with what they have.
+
 // ErrNotCore says that a file is no core of an x86-64 program. Errors of functions that open cores wrap it.
 var ErrNotCore = errors.New("not a core file of an x86-64 program")
 

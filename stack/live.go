@@ -22,6 +22,7 @@ import (
 
 // This file takes stacks of processes. A thread is stopped by ptrace while registers and stack are copied, and walked
 // once it runs again: the walk may read files, and nothing may stop a program for as long as that takes.
+
 // How long to wait for threads to stop.
 const (
 	patience      = 100 * time.Millisecond // for a thread

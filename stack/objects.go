@@ -13,6 +13,7 @@ import (
 
 // This file decides which file the code at an address is from, for processes and cores: a file of the same name may be
 // another one by now. Wrong unwind tables would give stacks that look right.
+
 // readerAt is an io.ReaderAt of a target's memory from an address on.
 type readerAt struct {
 	read memory

@@ -8,6 +8,7 @@ import (
 
 // This file reads cores that come by a pipe, which cannot seek: ELF header, program headers and notes, in this order,
 // as the kernel writes them. What follows is spool.go's.
+
 // mostHead bounds the headers and notes of a core that comes by a pipe, in bytes. A thread has 3 KB of notes.
 const mostHead = 256 << 20
 

@@ -15,6 +15,7 @@ import (
 
 // This file keeps of a core in a pipe what stacks need. The core of a database has 100 GB, of which stacks have some
 // MB; to read on is all that the writer needs.
+
 // Bounds on what is kept of a core that comes by a pipe, in bytes.
 const (
 	smallSegment = 8 << 20  // kept whole

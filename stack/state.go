@@ -19,6 +19,7 @@ import (
 
 // This file reads from /proc what a thread does before it is stopped, as the stop itself changes it, and explains why
 // one may not be stopped.
+
 // ended is the state of a thread that its parent has not waited for yet.
 const ended = "has ended"
 

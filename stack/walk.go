@@ -11,6 +11,7 @@ import (
 
 // This file walks over copies of stacks. A stack is mostly one piece of memory, but signal handlers and coroutines
 // have others; a walk that needs a word that was not copied says which piece it wants.
+
 // Bounds of copies of a stack, in bytes.
 const (
 	firstCopy = 256 << 10 // enough for nearly all stacks

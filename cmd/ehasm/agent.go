@@ -14,6 +14,7 @@ import (
 
 // This file is agent: recordings that go on for days. Its flags say where profiles go meanwhile; all others are
 // record's.
+
 const agentHelp = `Record all the time: the whole system, unless processes or a command are named.
 agent writes a profile each --every, sends them to a server, or keeps the last
 minutes in memory until they are asked for.

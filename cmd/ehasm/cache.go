@@ -20,6 +20,7 @@ import (
 
 // This file is cache: what the folder of eh_elfs holds, and how it shrinks. What is removed at all is decided by
 // package ehcache; names of eh_elfs that stay come from package builder.
+
 const cacheHelp = `Show how large the user's cache of eh_elfs is, or remove what was not used
 lately.
 

@@ -18,6 +18,7 @@ import (
 
 // This file has the flags of check and the order of its work; check_run.go goes through files, check_baseline.go keeps
 // findings that are accepted. Package check finds, package inspect prints.
+
 const checkHelp = `Compare the unwind tables of ELF files with their code.
 
 Usage:

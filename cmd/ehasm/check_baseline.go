@@ -13,6 +13,7 @@ import (
 
 // This file reads and writes baselines: text files with a line for each accepted finding, so that reviews show what is
 // accepted. Lines have no addresses: most changes of a program move its code.
+
 // knownFindings are findings that are not new.
 type knownFindings struct {
 	what string          // what they are, for the summary

@@ -23,6 +23,7 @@ import (
 
 // This file goes from the paths of check to ELF files: folders, static libraries and their members, each with a name
 // for people and one for identities.
+
 // checker checks files one after the other, and adds up what it finds. The functions of a file are analysed in
 // parallel, files are not: the memory of a check is mostly its file's.
 type checker struct {

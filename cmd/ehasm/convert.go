@@ -42,6 +42,7 @@ Examples:
 `
 
 // This file is convert. The bytes are package inspect's work; the verb decides where they and the report go.
+
 // convertOptions holds the flags of convert.
 type convertOptions struct {
 	inspect.ConvertOptions

@@ -11,6 +11,7 @@ import (
 
 // This file is heap: samples of allocations, taken by a library in the program itself. The flags that only events of
 // the kernel have are missing.
+
 const heapHelp = `Record what a program allocates, with a library that is preloaded into it. It
 takes a sample every 512 KB on average; objects of all sizes count in
 proportion.

@@ -11,6 +11,7 @@ import (
 )
 
 // This file is info: what an eh_elf says of itself. It is read, not loaded.
+
 const infoHelp = `Show what an eh_elf was made from, what it covers, and its sizes.
 
 Usage:

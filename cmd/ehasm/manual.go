@@ -16,6 +16,7 @@ import (
 
 // This file is man and completion: package manual gets the texts and flags of all verbs and lays them out, so that no
 // text is written twice.
+
 const manHelp = `Print a man page, in man(7) macros, for ehasm, for a verb, or for ehasm-perf
 (perf). The pages are made from the same texts and flags as --help.
 

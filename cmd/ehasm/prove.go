@@ -13,6 +13,7 @@ import (
 
 // This file is prove: the proof that build makes of each file, again and from the files alone, as for eh_elfs that
 // came from elsewhere.
+
 const proveHelp = `Prove that eh_elfs mean the unwind tables of their objects: for every pc, all
 registers and all memory, from the bytes of the files. No code is run.
 

@@ -21,6 +21,7 @@ import (
 
 // This file is record, and the flags that top, agent and heap share with it: one set of options, of which each verb
 // declares a part. What is checked here needs no system; package recorder checks the rest.
+
 const recordHelp = `Profile a program while it runs. record takes samples from the kernel, unwinds
 them at once, and writes only the profile, with names: there is no perf.data.
 For root, most stacks are unwound in the kernel (--unwind); of others, a part is

@@ -15,6 +15,7 @@ import (
 
 // This file is synth: rows made from code, as a summary, as directives of the assembler, or as a debug file. build,
 // record and script make the same rows by --synth.
+
 const synthHelp = `Make unwind rows from code: for code that has none, such as hand-written
 assembly, or for all code. Nothing is run. An instruction gets a row only if all
 paths to it agree; instructions left out are counted.

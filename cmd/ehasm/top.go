@@ -9,6 +9,7 @@ import (
 )
 
 // This file is top: record with a view in place of a profile.
+
 const topHelp = `Show on the terminal, each second, where the time of the last five seconds went:
 functions, or after tab the tree of stacks. Enter on a function shows its
 callers, / searches names and libraries, space pauses. q ends it, and COMMAND.

@@ -8,6 +8,7 @@ import (
 )
 
 // This file reads everything, for 'ehasm dump' and for tests that compare with other readers. Lookup never does.
+
 // Line is a range of code, [Start, End), with its place in the source.
 type Line struct {
 	Start, End uint64 // link-time addresses

@@ -10,6 +10,7 @@ import (
 
 // This file reads the functions of a unit, inlined ones included, and arranges them by address: an array of starts, in
 // which one binary search finds the innermost function. Names are read when a function is shown.
+
 // none is an index that stands for no function.
 const none = -1
 

@@ -9,6 +9,7 @@ import (
 
 // This file finds the unit of an address. Compilers give a unit's addresses in its root entry; the table that is made
 // of them is searched from the right, as units are rarely nested.
+
 // part is a range of addresses that a unit covers.
 type part struct {
 	span

@@ -10,6 +10,9 @@ import (
 	"strings"
 )
 
+// This file makes a unit's table of lines. program.go runs the program; names of files are debug/dwarf's work, which
+// knows all versions of the header.
+
 // row is a place in the code at which a source line begins. It ends where the next row begins.
 type row struct {
 	addr uint64

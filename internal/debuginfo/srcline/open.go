@@ -20,6 +20,7 @@ import (
 
 // This file finds an object's debug information: in the object, in a separate debug file, and in a supplementary file,
 // by the rules of gdb. A file that is not proven to belong, by build-id or checksum, is not used.
+
 // ErrNone is wrapped if an object has no debug information.
 var ErrNone = errors.New("no debug information")
 

@@ -15,6 +15,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
+// This file inflates compressed sections as far as they are read: a lookup needs a part of .debug_info, and a
+// compressed stream can only be read from its beginning.
+
 // packed is a compressed section: gABI chapter 4, "Section Compression", or GNU's older form, "ZLIB" and the size as a
 // big-endian number before the stream. It is inflated from its beginning, as far as needed. Its methods are safe for
 // concurrent use; data below have does not change.

@@ -7,6 +7,7 @@ import (
 )
 
 // This file runs line number programs, with those registers that stacks show: address, file and line.
+
 // program is a line number program: DWARF 5, 6.2.4.
 type program struct {
 	begin, end          uint64 // in .debug_line

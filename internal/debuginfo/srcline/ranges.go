@@ -2,6 +2,7 @@ package srcline
 
 // This file reads the addresses of entries: a pair, or a list of .debug_ranges or .debug_rnglists. Linkers that drop a
 // function leave its debug information, with addresses that no code has.
+
 // span is a range of addresses, [lo, hi).
 type span struct{ lo, hi uint64 }
 

@@ -4,6 +4,7 @@ import "sort"
 
 // This file finds the namespaces and classes around a type, for names such as a::b::type: an entry does not say what
 // it is in, so a unit is walked once for all.
+
 // scope is a namespace or class, with the entries below it, from off to end.
 type scope struct {
 	off, end uint64 // of the entry, and behind its children

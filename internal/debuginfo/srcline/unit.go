@@ -9,6 +9,7 @@ import (
 
 // This file reads unit headers and root entries. Headers are parsed in order, since each says where the next one is;
 // the rest of a unit is read when an address or a reference leads into it.
+
 // unit is a unit of .debug_info (DWARF 5, 7.5.1).
 type unit struct {
 	format

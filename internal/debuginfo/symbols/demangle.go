@@ -11,6 +11,7 @@ import (
 // This file demangles names, within bounds of time and memory: names come from files of all kinds, and a frame is
 // named while a recording goes on. Package demangle knows C++ and Rust; other languages are here and in dialect.go and
 // dlang.go.
+
 // Limits of names, in bytes. A few bytes of C++ substitutions or Rust back references double a demangled name, and
 // package demangle takes time with the square of a name's nesting.
 const (

@@ -12,6 +12,7 @@ import (
 // This file reads jitdump files for unwinding: where code is, its bytes and its .eh_frame, while the program goes on
 // writing. jitdump.go reads the same files for names. Layouts are those of struct jr_code_load and others in
 // tools/perf/util/jitdump.h; all numbers have the byte order of the machine that wrote the file.
+
 // jitRecord is a record of a jitdump file that is there to its end.
 type jitRecord struct {
 	id             uint32

@@ -19,6 +19,7 @@ import (
 
 // This file reads /proc/kallsyms, and copies of it: lines of an address, a type, a name and perhaps a module. One line
 // in 16 is indexed; what lies between is scanned when it is asked for.
+
 // ErrHidden is returned if the kernel shows zeros for its addresses.
 var ErrHidden = errors.New("the kernel hides its addresses (kernel.kptr_restrict)")
 

@@ -13,6 +13,7 @@ import (
 
 // This file finds what would run: a command as execvp(3) finds it, the interpreters of scripts as the kernel does, and
 // whether the dynamic loader would preload a library into it.
+
 // Reasons why a command cannot be run.
 var (
 	ErrCommandNotFound = errors.New("not found")

@@ -11,6 +11,7 @@ import (
 
 // This file reads what the dynamic loader reads of an object: program headers and the dynamic section. debug/elf needs
 // section headers for some of it, which stripped files may lack, and which the loader does not believe.
+
 // errNotCandidate says that a file is not an ELF64 x86-64 object that the
 // dynamic loader would map: it goes on looking when it meets one.
 var errNotCandidate = errors.New("not an x86-64 ELF object")

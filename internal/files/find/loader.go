@@ -15,6 +15,7 @@ import (
 
 // This file does what ld.so does before it maps anything, in its order, since the first file found wins. A library
 // that is found elsewhere than by the program would get tables that the program does not use.
+
 // Loader describes where the dynamic loader searches for the objects that an
 // object needs: ld.so(8), "Searching for a library".
 type Loader struct {

@@ -23,6 +23,7 @@ import (
 
 // This file is the handler's own part. The kernel runs it as root, in the first namespaces, with the core on its
 // standard input, and holds the process until it has read the core or closed it: core(5).
+
 // Options say what crashed and where its report goes.
 type Options struct {
 	PID, TID int32    // of the process and of its thread that crashed: %P and %I of core(5)

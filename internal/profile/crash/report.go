@@ -23,6 +23,7 @@ import (
 
 // This file makes reports, in the reporter. All that it writes was chosen by the crashed process, so each part has a
 // bound, and a report has one in all.
+
 // crashed holds the contents of a report.
 type crashed struct {
 	target *stack.Target

@@ -20,6 +20,7 @@ import (
 
 // This file keeps reports in a folder, within bounds on their number and age: a service that crashes in a loop must
 // not fill the disk, nor push out the reports of others.
+
 // MostBytes bounds a report.
 const MostBytes = 256 << 10
 

@@ -8,6 +8,7 @@ import (
 
 // This file chooses colours: by the kind of a frame, and in a difference of two recordings by how much a box's share
 // has changed.
+
 // palette is the range of a kind's colours: hue in degrees, saturation and lightness in percent.
 // Hues go from hue to hue+hues, lightness from light to light+lights. All are light enough for
 // black text.

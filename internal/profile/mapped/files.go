@@ -17,6 +17,7 @@ import (
 
 // This file gives each file that was mapped one object, however many processes and containers map it: what is read of
 // a library is kept once.
+
 // Files holds what is known of the files that processes have mapped.
 type Files struct {
 	Objects  *unwind.Objects

@@ -20,6 +20,7 @@ import (
 
 // This file keeps the tables by which the kernel unwinds beside the eh_elfs of the user's cache. They say which memory
 // a BPF program reads, so a file that another user can have written is not used.
+
 // Tables returns the tables by which the kernel unwinds an object: those of the user's cache or, if wanted, such that
 // are made now, proven to mean its rows. They have the rows that EhElf compiles, but for rows made from the code of
 // large files. Both results are nil if the cache has none, and none are wanted.

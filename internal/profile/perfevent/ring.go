@@ -17,6 +17,7 @@ import (
 // This file reads rings: perf_event_open(2), "MMAP layout". The kernel writes at data_head, this process reads at
 // data_tail and moves it to give memory back; both count bytes since the beginning and never wrap. Loads and stores of
 // them are ordered with the data's, as package atomic has it.
+
 // maxRecord bounds the 16-bit size of a record.
 const maxRecord = 1 << 16
 

@@ -17,6 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// This file starts the recorded command, hands signals on to it, and tells when it, or the processes of -p, have ended.
+// Other verbs execute the command in their place; a recorder lives beside it, and should not be noticed.
+
 // passOn sends the command a signal, unless it has received it itself: the terminal's driver sends a signal that is
 // typed (^C, ^\) to all processes of its foreground group (termios(3), ISIG). One that comes while this group is there
 // is taken for typed; without a terminal, or in the background, none was.

@@ -7,6 +7,7 @@ import (
 
 // This file has the values of -e and --filter: pflag calls Set in the order of the command line, which a filter
 // depends on. What the names mean is found out later, by package record, as probes need the system.
+
 // Event is an event as the user names it.
 type Event struct {
 	Name   string // see record.EventByName

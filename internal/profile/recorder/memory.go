@@ -10,6 +10,7 @@ import (
 
 // This file sets the Go run-time for a process that must read rings in time: samples that are not read before the
 // kernel needs their place are lost. It trades memory and spare threads for that.
+
 // Bytes of memory up to which a recording leaves garbage. Most garbage is from the first second, in which objects are
 // prepared. A collection stops the reader until all other threads have been stopped, each of which may first have to
 // wait for a processor: on a busy machine that took half a second, in which a real-time reader lost a third of its

@@ -23,6 +23,7 @@ import (
 // This file divides a long recording into profiles. One goroutine records and ends parts, between two rounds of
 // reading; another names and writes them, so that a slow disk or server does not make the kernel lose samples. What
 // waits between the two is bounded, and what is dropped is told.
+
 // parts is a recording in parts: each is written, with --every, or the last ones are
 // kept, with --flight.
 type parts struct {

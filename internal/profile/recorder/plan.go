@@ -15,6 +15,7 @@ import (
 
 // This file does what can fail before anything runs: names of events, commands, files and servers are looked up, so
 // that a typing error does not show after an hour. Nothing is sampled yet.
+
 // plan is what a recording has found and opened before anything is recorded.
 type plan struct {
 	session record.Options

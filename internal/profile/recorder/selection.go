@@ -13,6 +13,7 @@ import (
 
 // This file finds the processes of --name, --unit and --container in /proc, once, at the start: their children are
 // recorded, as of any process, but not others that get the name later.
+
 // Selection chooses processes that run now; at most one field is set.
 type Selection struct {
 	Name      string // a regular expression for names of processes, as of pgrep(1)

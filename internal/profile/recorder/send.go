@@ -16,6 +16,9 @@ import (
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 )
 
+// This file sends parts to a server. Package push has queues, retries and protocols; here profiles are written as pprof
+// and get the names and labels of the service.
+
 // push gives a profile to the Pusher, which sends it later. It ends with names. One that cannot be written is
 // reported and dropped: it would fail in the same way again.
 func (s *parts) push(p *record.Profile, names *symbolize.Namer) {

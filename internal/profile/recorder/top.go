@@ -26,6 +26,7 @@ import (
 
 // This file connects a recording with package topview. Three goroutines take part: one records and ends a profile each
 // second, one finds names for the last five, one draws. Each drops what comes too fast for the next.
+
 // top shows the recording on the terminal.
 type top struct {
 	r      *run

@@ -14,6 +14,7 @@ import (
 )
 
 // This file measures the recorder itself: a process that runs for days should show its price.
+
 // usage measures what this process takes from one call to the next. Its methods are safe for concurrent use.
 type usage struct {
 	mu    sync.Mutex

@@ -16,6 +16,9 @@ import (
 	"github.com/ehasm/ehasm/internal/profile/symbolize"
 )
 
+// This file ends a recording: profile, summary, hints. The samples exist only in this process, so whatever fails here
+// is reported and the rest is tried.
+
 // write writes the profile and the files that go with it, and reports success. raw is nil if there is no perf.data
 // file. It closes the session and the objects: nothing is recorded or unwound afterwards.
 func (r *run) write(raw *rawFile) bool {

@@ -11,6 +11,7 @@ import (
 
 // This file writes recordings with call chains: every record is copied, and samples get a chain of user addresses in
 // place of registers and stack, as perf record --call-graph fp would have made it. perf report then names frames.
+
 // RunChains writes the recording again, with call chains instead of copies of stacks. r must
 // have perfdata.Options.Own, and w is as perfdata.NewChainWriter wants it. The format and the
 // names of opt have no effect; samples that opt.Filter does not choose are left out. It

@@ -15,6 +15,7 @@ import (
 
 // This file chooses samples by the fields of their records, with perf script's meaning of each flag, and explains a
 // choice that leaves none.
+
 // Filter selects samples. An empty list selects all.
 type Filter struct {
 	Comms    []string // names of threads, at the time of the sample

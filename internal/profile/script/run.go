@@ -24,6 +24,7 @@ import (
 
 // This file reads: records change the state of processes, and samples go to workers with the state of their moment.
 // Address spaces are immutable once a sample has them, so workers need no locks for them.
+
 // runner is one call of Run. Its fields do not change while workers run, except
 // those with their own locks.
 type runner struct {

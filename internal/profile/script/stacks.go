@@ -9,6 +9,7 @@ import (
 )
 
 // This file gives samples to programs that measure package unwind, without the rest of Run.
+
 // Stack is the user stack of a sample, as Run passes it to package unwind.
 type Stack struct {
 	PID    int32

@@ -19,6 +19,7 @@ import (
 
 // This file is the format pprof. Workers count stacks as numbers; the profile is made at the end, with numbers that
 // depend on the contents alone, so that equal recordings give equal files.
+
 // pprof makes a profile for go tool pprof.
 type pprof struct {
 	opt     Options

@@ -16,6 +16,8 @@ import (
 	"github.com/ehasm/ehasm/stack"
 )
 
+// This file looks at processes that run: which ones, once or again and again, and what is a failure among many.
+
 // ofProcesses writes the stacks of the processes that the arguments name, and reports whether there are any. What goes
 // wrong with one does not keep the others from being shown.
 func (r *run) ofProcesses(ctx context.Context) (any bool) {

@@ -13,6 +13,7 @@ import (
 
 // This file is what callers use: a Cache for each goroutine, which asks the Namer they share once a place. Frames are
 // compared by pointer further on, so one place must be one frame.
+
 // Cache keeps the frames of one goroutine, each named and rendered once.
 type Cache struct {
 	names  *Namer

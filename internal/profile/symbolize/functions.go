@@ -15,6 +15,7 @@ import (
 
 // This file names code without symbols by the start of its function, which FDEs tell: stripped programs look like one
 // function otherwise. It also says which files lack names.
+
 // functions are the functions of an object as its FDEs bound them, at link-time addresses,
 // ascending by start.
 type functions []function

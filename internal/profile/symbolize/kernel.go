@@ -14,6 +14,7 @@ import (
 
 // This file decides which symbols name kernel frames: those of the recorded kernel and boot, or none. With KASLR,
 // addresses of another boot would give names that look right and are not.
+
 // KernelID identifies the recorded kernel.
 type KernelID struct {
 	BuildID []byte // nil if unknown

@@ -9,6 +9,7 @@ import (
 
 // This file follows code that the kernel makes and removes while a recording goes on (PERF_RECORD_KSYMBOL): kallsyms
 // has only what is there when it is read. It is for one goroutine; the lists that it hands out do not change.
+
 // KernelCode holds the symbols of code that the kernel makes at run time, such as BPF programs, at one moment of the
 // recording.
 type KernelCode struct {

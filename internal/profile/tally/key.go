@@ -6,6 +6,7 @@ import (
 )
 
 // This file has the form of keys: numbers of frames and labels, each in a fixed size.
+
 // NumberSize is the size of a number in a key, in bytes: big-endian, so that keys are in the order of their numbers.
 const NumberSize = 4
 

@@ -8,6 +8,7 @@ import (
 
 // This file makes C declarations at random, to compare those that are made of debug information with. gcc decides
 // whether two are of one type, so nothing here needs to be right about types but that the source compiles.
+
 // Random is a C source with n functions of random types, f0 and so on, which all are exported. A
 // declaration goes through up to depth pointers, arrays and functions.
 func Random(rnd *rand.Rand, n, depth int) string {

@@ -7,6 +7,7 @@ import (
 
 // This file makes tables from the bytes of a fuzz input: each byte decides something, so a small change of the input
 // is a small change of the table, and the fuzzer can find its way.
+
 // Table makes a normalised table of up to maxRanges ranges, with every kind of rule and
 // operation, from any bytes.
 func Table(data []byte, maxRanges int) *dwarfcfa.Table {
