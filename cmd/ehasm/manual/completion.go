@@ -7,6 +7,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// This file makes completion scripts. Each shell gets one in its language, with all words in it, so that a key press
+// runs no program.
+
 // Shells returns the names that Completion takes.
 func Shells() []string { return []string{"bash", "zsh", "fish"} }
 

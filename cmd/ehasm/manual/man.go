@@ -7,6 +7,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// This file makes man pages of help texts: headings become sections, indented lines stay as they are, others are
+// filled. man(7) and groff_man(7) have the macros.
+
 // Page returns the man page of the program, section 1, in man(7) macros.
 func (c Command) Page() string {
 	p := &page{}

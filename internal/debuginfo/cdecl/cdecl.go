@@ -1,5 +1,8 @@
-// Package cdecl writes types and parameters as C declares them, from the graph of
-// types in debug information: DWARF, BTF.
+// Package cdecl writes types and parameters as C declares them, from the graph of types in debug information: DWARF,
+// BTF.
+//
+// The graph says what a type is made of, from the outside in: pointer to array of int. C writes it around the name,
+// from the inside out: int (*x)[]. So a declaration grows on both sides of what is declared so far.
 package cdecl
 
 import (
@@ -59,14 +62,15 @@ var ErrLarge = fmt.Errorf("a declaration of more than %d types or %d bytes", Max
 // ErrKind is the error for a type that should be a function and is not.
 var ErrKind = errors.New("not the type of a function")
 
-// Declare returns the declaration of name with the type k, or if name is empty the name of the
-// type.
+// Declare returns the declaration of name with the type k, or if name is empty the name of the type. The error is g's,
+// or ErrLarge.
 func Declare[K any](g Graph[K], k K, name string) (string, error) {
 	p := printer[K]{graph: g}
 	return p.declare(k, name)
 }
 
-// Parameters returns the parameters of a function's type, in parentheses.
+// Parameters returns the parameters of a function's type, in parentheses, with what follows them. The error is g's,
+// ErrKind or ErrLarge.
 func Parameters[K any](g Graph[K], k K) (string, error) {
 	p := printer[K]{graph: g}
 	t, err := g(k)
@@ -124,7 +128,7 @@ func (p *printer[K]) declare(k K, inner string) (string, error) {
 			if t.Count >= 0 {
 				count = strconv.FormatInt(t.Count, 10)
 			}
-			inner, pointer = grouped(inner, pointer)+"["+count+"]", false // qualifiers are the element's
+			inner, pointer = grouped(inner, pointer)+"["+count+"]", false // qualifiers are the element's: C11 6.7.3p9
 		case Function:
 			list, err := p.parameters(&t)
 			if err != nil {
@@ -135,7 +139,7 @@ func (p *printer[K]) declare(k K, inner string) (string, error) {
 	}
 }
 
-// grouped puts a pointer into parentheses: what follows is of that which it points to.
+// grouped puts a pointer into parentheses: [] and () bind more closely than *, and are of what it points to.
 func grouped(inner string, pointer bool) string {
 	if pointer {
 		return "(" + inner + ")"

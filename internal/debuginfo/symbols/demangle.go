@@ -38,7 +38,8 @@ func Cut(name string) string {
 
 // Demangle turns the mangled name of a C++, Rust, OCaml, Fortran or D function into the one in the source, without
 // parameters; other names are returned unchanged. The name of a linkage table's entry keeps its @plt. Mangled
-// names above 8 KiB, and names with many expansions of packs, are not demangled. The result is as short as Cut makes it.
+// names above 8 KiB, and names with many expansions of packs, are not demangled. The result is as short as Cut makes
+// it.
 func Demangle(name string) string {
 	mangled, entry := strings.CutSuffix(name, pltMark)
 	plain, ok := "", false

@@ -11,6 +11,9 @@ import (
 	"sync"
 )
 
+// This file writes files that are whole or absent: into a temporary file beside the target, which is renamed at the
+// end. A reader never sees half a file, and a failure keeps the old one.
+
 // Reasons why a target is not replaced.
 var (
 	ErrIsFolder   = errors.New("is a folder")
@@ -52,7 +55,8 @@ type File struct {
 // link; anything else is an error. The errors of this package begin with path.
 func Create(path string, perm fs.FileMode) (*File, error) { return create(path, path, perm) }
 
-// create starts the file at dest, which messages call path.
+// create starts the file at dest, which messages call path. The temporary file is in the same folder, since a rename
+// to another file system is impossible.
 func create(path, dest string, perm fs.FileMode) (*File, error) {
 	if err := checkTarget(dest); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

@@ -125,7 +125,8 @@ func (fs *Files) newObject(m *procfs.Mapping, f *Found) *unwind.Object {
 	return fs.Objects.Without(m.Name, nil, err)
 }
 
-// at returns the object of the file at a path; nil: that is another one.
+// at returns the object of the file at a path; nil: that is another one, as the path may lead elsewhere since it was
+// looked at.
 func (fs *Files) at(m *procfs.Mapping, f *Found, path string) *unwind.Object {
 	o := fs.Objects.At(m.Name, f.buildID, path)
 	if info := o.Info(); info != nil && versionOf(info.Sys().(*syscall.Stat_t)) == f.version {

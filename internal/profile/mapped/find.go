@@ -17,6 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// This file finds the file of a mapping. The kernel tells device, inode and name; by the time of a look the name may
+// lead to another file, and the process may have ended. A file is taken only if its numbers, or its bytes, are those
+// that are mapped.
+
 // Found is the file of a mapping. The zero value says that it was not found.
 type Found struct {
 	way     way
@@ -34,6 +38,7 @@ type version struct {
 	modified, changed syscall.Timespec
 }
 
+// versionOf returns the version of the file that stat has described.
 func versionOf(st *syscall.Stat_t) version {
 	return version{st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}
 }
@@ -53,6 +58,8 @@ type way struct {
 	mapped     bool   // it leads to what is mapped, whatever its number
 }
 
+// open opens the file. Below a root that a process has chosen, no link leads out: it could lead to any file of this
+// machine.
 func (w *way) open() (*os.File, error) {
 	if w.root != "" {
 		return input.OpenBelow(w.root, w.path)

@@ -35,7 +35,8 @@ func Moved(list []procfs.Mapping, i int, object func(*procfs.Mapping) *unwind.Ob
 	return nil, 0
 }
 
-// Holds reports whether memory holds an object's code, which has size bytes from an offset in the file on.
+// Holds reports whether memory holds an object's code, which has size bytes from an offset in the file on. It compares
+// pages that are spread over it: see procfs.Mapping.Compare.
 func Holds(m *procfs.Mapping, o *unwind.Object, offset, size uint64, read func(addr uint64, b []byte) int) bool {
 	file, _, err := o.Open()
 	if err != nil {

@@ -15,6 +15,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
+// This file builds, after a run, the eh_elfs that the run would have liked to find in the cache.
+
 // cacheCode returns the options with which script and record fill the cache: tree
 // dispatch, proven.
 func cacheCode() compile.Options { return compile.Options{Synth: compile.SynthMissing} }
@@ -44,6 +46,7 @@ func (d *Maker) FillCache(ctx context.Context, workers int, p builder.Progress) 
 		return
 	}
 	opt := builder.Options{Code: cacheCode(), Cache: folder, Workers: workers}
+	// Those that are missing first; those that are there and not used must be written over, by Force.
 	for _, again := range []bool{false, true} {
 		var from find.Options
 		var paths []string
@@ -71,9 +74,10 @@ func (d *Maker) FillCache(ctx context.Context, workers int, p builder.Progress) 
 	}
 }
 
-// splitBySize separates files that are compiled in a moment from larger ones.
+// splitBySize separates files that are compiled in a moment from larger ones: the small ones go first, since time may
+// be short and most objects are small.
 func splitBySize(paths []string) (light, heavy []string) {
-	const most = 1 << 20
+	const most = 1 << 20 // bytes
 	for _, path := range paths {
 		if st, err := os.Stat(path); err == nil && st.Size() <= most {
 			light = append(light, path)
