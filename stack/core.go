@@ -209,7 +209,7 @@ const signalNames = "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE
 // signalName returns the name of a signal; "": there is none. Real-time signals, from 32 on, have numbers alone, as
 // the C library keeps some of them.
 func signalName(n int) string {
-	const last = 64
+	const last = 64 // SIGRTMAX
 	if n <= 0 || n > last {
 		return ""
 	}
@@ -440,7 +440,7 @@ func (c *Core) unchecked(maps *unwind.Maps) []string {
 	if len(names) == 0 {
 		return nil
 	}
-	const shown = 3
+	const shown = 3 // names
 	more := ""
 	if len(names) > shown {
 		more = fmt.Sprintf(" and %d others", len(names)-shown)

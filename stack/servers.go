@@ -102,7 +102,7 @@ func localDevices(pid int32) map[string]bool {
 
 // pageThere reports whether a process has a page in memory or in the swap space: proc_pid_pagemap(5).
 func pageThere(pid int32, addr uint64) bool {
-	const swapped, present = 1 << 62, 1 << 63
+	const swapped, present = 1 << 62, 1 << 63 // bits of an entry
 	fd, err := unix.Open(fmt.Sprintf("/proc/%d/pagemap", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false

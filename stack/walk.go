@@ -39,7 +39,7 @@ type memory func(p []byte, addr uint64) int
 // is none. region returns the bounds of the mapping at an address; of an address in no mapping, two zeros. What cannot
 // be read is missing at the end.
 func copyPart(read memory, region func(uint64) (start, end uint64), p part) copied {
-	const word = 8
+	const word = 8 // bytes: walks read aligned words
 	// a leaf function may keep its caller's registers in the red zone, below rsp
 	lo := p.sp&^(word-1) - redZone
 	size := p.size
@@ -119,7 +119,7 @@ func (w *walker) walkAll(t *Thread, maps *unwind.Maps, regs abi.Regs, parts []co
 		t.PCs = append(t.PCs[:done], w.pcs[:n]...)
 		t.End = cause
 		if cause == unwind.Full && len(w.pcs) < walked {
-			const growth = 8
+			const growth = 8 // times; each walk begins anew
 			w.pcs = make([]uint64, min(growth*len(w.pcs), walked))
 			return w.walkAll(t, maps, start, parts)
 		}

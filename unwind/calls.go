@@ -92,7 +92,7 @@ func (o *Object) begins(offset uint64) bool {
 const (
 	endbr64     = "\xf3\x0f\x1e\xfa"
 	compare     = "\x80\x3d" // cmpb $imm8, disp32(%rip)
-	compareSize = 7
+	compareSize = 7          // bytes, with both operands
 )
 
 // isBegin is begins for the code up to the end of an endbr64 at the offset.

@@ -112,7 +112,7 @@ func (m *Maps) guess(regs *abi.Regs, mem *ehelf.Memory, innermost bool) bool {
 	if innermost && m.guessLeaf(regs, mem) {
 		return true
 	}
-	const frameBytes = 16
+	const frameBytes = 16 // the caller's rbp and the return address
 	link := regs.Reg[abi.RBP]
 	rbp, pc, ok := frame(regs, mem)
 	if !ok || !m.ReturnsTo(pc) {

@@ -51,6 +51,7 @@ Examples:
 // views have the resolution that they expect.
 const defaultPush = 15 * time.Second
 
+// agentVerb is the verb agent. It has record's flags but those for what ends by itself, such as --off-cpu and --raw.
 func agentVerb() verb {
 	v := verb{name: "agent", brief: "record all the time, and write or send profiles", help: agentHelp, more: agentMore,
 		command: true,

@@ -161,7 +161,7 @@ func sizeFlag(fs *pflag.FlagSet, name, usage string, least uint64, set func(byte
 			shift = strings.IndexByte("KMG", text[n-1]) + 1
 			digits = text[:n-min(shift, 1)]
 		}
-		const most, bits = 1 << 40, 10
+		const most, bits = 1 << 40, 10 // bytes: a TB, far from where the shift would overflow; of K, M and G each
 		n, err := strconv.ParseUint(digits, 10, 64)
 		if err != nil || n < least || n > most>>(bits*shift) {
 			return fmt.Errorf("%q: want a number of bytes, as 4096, 512K or 1M", text)

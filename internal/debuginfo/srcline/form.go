@@ -128,7 +128,7 @@ func (u *unit) address(v value) (uint64, bool) {
 
 // indexed returns an address of .debug_addr by its index in the part of the unit (DWARF 5, 7.27).
 func (u *unit) indexed(i uint64) (uint64, bool) {
-	const size = 8
+	const size = 8 // of an address
 	// The first comparison keeps the multiplication below from wrapping.
 	if i > uint64(len(u.root.addr)) || u.root.addrBase > uint64(len(u.root.addr)) {
 		return 0, false

@@ -128,7 +128,7 @@ func candidates(f *elf.File, opt *Options) []candidate {
 // nameAndRest splits a section that begins with a string, such as .gnu_debuglink: the name, and what follows its zero.
 // "" if there is no section, or one that is too large to hold a path (PATH_MAX, 4096).
 func nameAndRest(s *elf.Section) (string, []byte) {
-	const limit = 4096
+	const limit = 4096 // bytes: PATH_MAX
 	if s == nil || s.Size > limit || s.Type == elf.SHT_NOBITS {
 		return "", nil
 	}

@@ -64,8 +64,8 @@ func Demangle(name string) string {
 // demangle takes one for a separator, and __rust_begin_short_backtrace, which is in all stacks of Rust programs, would
 // lose it.
 func keepUnderscores(mangled string) string {
-	const start, hash = "_ZN", "17h"
-	const hashed = len(hash) + 16 // and its digits
+	const start, hash = "_ZN", "17h" // of a nested name; of the last part, h and 16 digits
+	const hashed = len(hash) + 16    // and its digits
 	body, end := mangled, ""
 	if i := strings.LastIndex(mangled, "E."); i > 0 {
 		body, end = mangled[:i+1], mangled[i+1:]

@@ -151,7 +151,7 @@ var isCodeOrData = func() (t [256]bool) {
 // parseHex is strconv.ParseUint with a fast path that takes a fifth of the
 // time.
 func parseHex(s string) (uint64, error) {
-	const most = 16
+	const most = 16 // digits of 64 bits
 	var v uint64
 	for i := range len(s) {
 		c := s[i]

@@ -40,7 +40,7 @@ func PerfMap(w Written, budget *Budget) (*Table, error) {
 // rest is left out, and lines of another form are skipped: some programs write notes there. The last line may be
 // incomplete, as the program may be writing it.
 func parsePerfMap(r io.Reader, most int, budget *Budget) (list []Symbol, err error) {
-	const longestLine = 2 * longestName
+	const longestLine = 2 * longestName // bytes: room for two addresses before the longest name
 	in := bufio.NewReaderSize(r, longestLine)
 	taken := budget.account()
 	for err == nil {

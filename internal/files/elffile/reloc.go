@@ -104,7 +104,7 @@ func (t table) each(f *elf.File, yield func(Reloc, error) bool) bool {
 		if p.Type != elf.PT_LOAD || t.addr < p.Vaddr || t.addr-p.Vaddr > p.Filesz || t.size > p.Filesz-(t.addr-p.Vaddr) {
 			continue
 		}
-		const buffer = 64 << 10
+		const buffer = 64 << 10 // bytes: of a table of a million relocations little is in memory at a time
 		b := bufio.NewReaderSize(io.NewSectionReader(p, int64(t.addr-p.Vaddr), int64(t.size)), buffer)
 		if t.tag == dtRELR {
 			return relr(b, yield)
@@ -141,7 +141,7 @@ const maxRELR = 1 << 25
 
 // relr reads a table of DT_RELR: addresses, and bit maps of the 63 words behind.
 func relr(r io.Reader, yield func(Reloc, error) bool) bool {
-	const mapped = 63
+	const mapped = 63 // words that a bit map is about: its lowest bit says that it is one
 	var b [8]byte
 	var next, count uint64
 	holds := func(addr uint64) bool {

@@ -78,7 +78,7 @@ func readDynamic(r io.ReaderAt) (*dynamic, error) {
 // readProgs reads the program headers of an object that the dynamic loader would
 // map (gABI chapter 5).
 func readProgs(r io.ReaderAt) ([]*elf.Prog64, error) {
-	const entSize = 56
+	const entSize = 56 // sizeof(Elf64_Phdr)
 	var head [64]byte
 	if n, err := r.ReadAt(head[:], 0); n < len(head) {
 		if err != nil && !errors.Is(err, io.EOF) {

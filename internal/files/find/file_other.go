@@ -28,6 +28,8 @@ func idOf(path string, _ fs.FileInfo) fileID {
 // openRegular opens the file.
 func openRegular(path string) (*os.File, error) { return os.Open(path) }
 
+// isLinkLoop, inodeOf, isNotFolder, mayExecute and isPrivileged are questions that only Unix answers: here a file is
+// plain.
 func isLinkLoop(error) bool { return false }
 
 func inodeOf(fs.FileInfo) uint64 { return 0 }

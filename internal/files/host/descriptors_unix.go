@@ -11,7 +11,7 @@ import (
 // run-time, which opens them on demand and without them ends with a page of registers, and
 // one each to read and to write. It does not itself use the run-time's.
 func RaiseDescriptors() error {
-	const needed = 4
+	const needed = 4 // two for the run-time, one to read, one to write
 	var open []int
 	defer func() {
 		for _, fd := range open {

@@ -243,7 +243,7 @@ func (w *walk) check(st *unix.Stat_t, sticky bool) error {
 	if err := w.owner(st); err != nil {
 		return err
 	}
-	const othersWrite = 0o022
+	const othersWrite = 0o022 // the group counts, too: who is in it is not looked at
 	if st.Mode&othersWrite != 0 && !sticky {
 		return w.untrusted(fmt.Sprintf("others may write it, mode %04o", st.Mode&0o7777))
 	}

@@ -6,7 +6,7 @@ import "strings"
 // or changed letters from it; "" if there is none, or several are as near.
 func Nearest(names []string, name string) string {
 	var prefixed []string
-	const most = 2
+	const most = 2            // letters: two that are exchanged are two changes
 	near, least := "", most+1 // near "": none, or several that are as near
 	for _, known := range names {
 		if strings.HasPrefix(known, name) {

@@ -43,6 +43,7 @@ const (
 	plainPatience = 2 * Patience    // for all else: memory and files of a process may be of a server that does not answer
 )
 
+// errLate is about the process, whose memory or files do not answer; what reads them may never return.
 var errLate = fmt.Errorf("its memory or files could not be read within %v", plainPatience)
 
 // within calls f, for at most a time: after that it returns errLate, while f goes on, on its goroutine. f must not

@@ -108,7 +108,7 @@ type limitedBuffer struct{ bytes.Buffer }
 
 // Write takes all of p, and keeps what fits 4 KB.
 func (b *limitedBuffer) Write(p []byte) (int, error) {
-	const most = 4 << 10
+	const most = 4 << 10 // bytes; the first line is shown
 	b.Buffer.Write(p[:min(len(p), max(0, most-b.Len()))])
 	return len(p), nil
 }

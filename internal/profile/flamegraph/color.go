@@ -35,7 +35,7 @@ func (f Frame) color() string {
 	// FNV's low bits mix well, the high ones do not for short names.
 	v := h.Sum32()
 	p := f.Kind.palette()
-	const most = 255
+	const most = 255 // of a byte of the hash
 	return hsl(p.hue+p.hues*float64(v&most)/most, p.saturation, p.light+p.lights*float64(v>>8&most)/most)
 }
 

@@ -183,7 +183,7 @@ func (d *drawing) place(sample uint64) uint64 {
 
 // percent writes a place as a percentage, exactly.
 func percent(place uint64) string {
-	const one, digits = whole / 100, 6
+	const one, digits = whole / 100, 6 // a percent in the unit of place, and its digits behind the point
 	s := strconv.FormatUint(place/one, 10)
 	if rest := place % one; rest > 0 {
 		s += "." + strings.TrimRight(fmt.Sprintf("%0*d", digits, rest), "0")
@@ -212,7 +212,7 @@ func share(weight, total uint64) string {
 // head writes title, legend and the line of details, which at first describes
 // the graph.
 func (d *drawing) head(left Left) {
-	const titleChars, line1, line2, line3 = 80, 20, 39, 58
+	const titleChars, line1, line2, line3 = 80, 20, 39, 58 // and the base lines of the texts, in pixels
 	fmt.Fprintf(d, `<g id="head"><rect class="paper" width="100%%" height="%d"/>
 <text class="ink" x="8" y="%d" font-size="14" font-weight="bold">%s</text>
 `, headSize-2, line1, text(cut(clean(d.opt.Title), titleChars)))
@@ -271,7 +271,7 @@ var (
 // label returns as much of a name as fits into a width in pixels, its end rather than what qualifies it, or "" if that
 // is too little to be of use.
 func label(name string, pixels float64) string {
-	const least = 3
+	const least = 3 // characters
 	chars := int(pixels / charWidth)
 	if chars < least {
 		return ""

@@ -54,6 +54,8 @@ func OpenCgroup(attr *Attr, dir *os.File, cpu int) (*Event, error) {
 	return open(attr, int(dir.Fd()), cpu, unix.PERF_FLAG_PID_CGROUP)
 }
 
+// open is perf_event_open(2), with the size of the attributes that this program knows: a newer kernel takes zeros for
+// the rest. The descriptor is closed in programs that are executed.
 func open(attr *Attr, tid, cpu, flags int) (*Event, error) {
 	attr.Size = uint32(unsafe.Sizeof(*attr))
 	fd, err := unix.PerfEventOpen(attr, tid, cpu, -1, flags|unix.PERF_FLAG_FD_CLOEXEC)
@@ -79,6 +81,7 @@ func (e *Event) Disable() error {
 	return e.ioctl("PERF_EVENT_IOC_DISABLE", unix.PERF_EVENT_IOC_DISABLE)
 }
 
+// ioctl is ioctl(2) with a request that takes no argument; name is for the error.
 func (e *Event) ioctl(name string, request uint) error {
 	return os.NewSyscallError(name, unix.IoctlSetInt(e.fd, request, 0))
 }

@@ -236,7 +236,7 @@ func (p *Pusher) send(profile *Profile) error {
 // would have no body, and no other server may have the profile or the headers.
 func sameServer(next *http.Request, before []*http.Request) error {
 	first := before[0]
-	const most = 10
+	const most = 10 // redirects, as by the default of net/http
 	if next.Method != first.Method || next.URL.Scheme != first.URL.Scheme || next.URL.Host != first.URL.Host ||
 		len(before) > most {
 		return http.ErrUseLastResponse

@@ -162,7 +162,7 @@ func (r *inside) record(ctx context.Context, h *hostProgram) (int, error) {
 // poll follows what the programs map, and writes a profile when it is asked to, until stop is closed. It is the only
 // goroutine that uses r.in meanwhile.
 func (r *inside) poll(stop <-chan struct{}, asked <-chan os.Signal) {
-	const often = 20 * time.Millisecond
+	const often = 20 * time.Millisecond // a library that is unloaded sooner has no names
 	tick := time.NewTicker(often)
 	defer tick.Stop()
 	for {

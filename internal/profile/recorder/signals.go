@@ -119,7 +119,7 @@ func soon(f func()) {
 		defer close(done)
 		f()
 	}()
-	const patience = 2 * time.Second
+	const patience = 2 * time.Second // after the ^C that should end everything
 	select {
 	case <-done:
 	case <-time.After(patience):

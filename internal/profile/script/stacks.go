@@ -38,6 +38,6 @@ func Stacks(r *perfdata.Reader, objects *unwind.Objects, take func(*Stack)) erro
 // unwindable reports whether the sample has registers and a stack to start a walk from. perf record --user-regs may
 // have left out the two that every walk needs.
 func (s *sample) unwindable() bool {
-	const need = 1<<abi.RIP | 1<<abi.RSP
+	const need = 1<<abi.RIP | 1<<abi.RSP // where the walk begins, and where the copy does
 	return s.user.abi == perfdata.ABI64 && s.user.regs.Valid&need == need
 }

@@ -194,7 +194,7 @@ func (p *perfText) appendIDs(b []byte, s *Sample) []byte {
 
 // appendTime writes ns as seconds with microseconds, cut and not rounded, as perf does without --ns.
 func appendTime(b []byte, ns uint64) []byte {
-	const perSecond, perMicro = 1e9, 1e3
+	const perSecond, perMicro = 1e9, 1e3 // ns
 	b = appendPadded(b, ns/perSecond, 5)
 	micros := ns % perSecond / perMicro
 	b = append(b, '.')

@@ -17,7 +17,7 @@ const help = "q quit  tab functions/tree  enter callers, fold  / search  o order
 func (v *View) Draw(s tcell.Screen) {
 	s.Clear()
 	width, height := s.Size()
-	const head = 2
+	const head = 2 // lines: title, heads of columns
 	rows := height - head - 1
 	title, last := v.Title, help
 	if v.paused {

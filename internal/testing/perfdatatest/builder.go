@@ -177,11 +177,14 @@ func (b *Builder) Compress(mark int, typ uint32, size int) {
 	}
 }
 
+// headerString is a perf_header_string: its length with padding, then the text with zeros.
 func headerString(s string) []byte {
 	n := Name(s)
 	return append(Bytes(uint32(len(n))), n...)
 }
 
+// buildIDs is the feature HEADER_BUILD_ID: a struct perf_record_header_build_id for each file, with the length of the
+// build-id, which misc announces (PERF_RECORD_MISC_BUILD_ID_SIZE).
 func (b *Builder) buildIDs() []byte {
 	var out []byte
 	for _, id := range b.BuildIDs {
@@ -197,6 +200,7 @@ func (b *Builder) buildIDs() []byte {
 	return out
 }
 
+// eventDesc is the feature HEADER_EVENT_DESC: attributes again, with the events' names and the ids of samples.
 func (b *Builder) eventDesc() []byte {
 	out := Bytes(uint32(len(b.Attrs)), uint32(attrSize))
 	for i := range b.Attrs {

@@ -44,6 +44,7 @@ type ELF struct {
 	Stripped         bool // functions have no symbols
 }
 
+// pack joins values of fixed size, little-endian.
 func pack(fields ...any) []byte {
 	var b bytes.Buffer
 	for _, f := range fields {
@@ -54,6 +55,7 @@ func pack(fields ...any) []byte {
 	return b.Bytes()
 }
 
+// pad appends zeros up to a multiple of align, a power of two.
 func pad(b []byte, align int) []byte { return append(b, make([]byte, -len(b)&(align-1))...) }
 
 // ehFrame writes an .eh_frame at an address: DWARF 5, 6.4.1, with the augmentations of the LSB.
