@@ -127,7 +127,8 @@ func shown(from string) string {
 	return u.Redacted()
 }
 
-// folder returns the cache's, by the rules of debuginfod_find_debuginfo(3).
+// folder returns the cache's, by the rules of debuginfod_find_debuginfo(3), so that gdb, perf and elfutils find what
+// was downloaded here, and the other way round. "": there is no place for one.
 func folder(getenv func(string) string) string {
 	if path := getenv("DEBUGINFOD_CACHE_PATH"); path != "" {
 		return path
@@ -229,8 +230,8 @@ func remember(path string) {
 	}
 }
 
-// download fetches a file from one server. The cache gets it only if it is complete and
-// has the right build-id.
+// download fetches a file from one server. The cache gets it only if it is complete and has the right build-id. The
+// error names the server, or wraps ErrNotFound.
 func (c *Client) download(ctx context.Context, base, path string, buildID []byte, kind Kind) error {
 	from := strings.TrimRight(base, "/") + "/buildid/" + hex.EncodeToString(buildID) + "/" + string(kind)
 	ctx, cancel := context.WithCancel(ctx)

@@ -10,6 +10,9 @@ import (
 	"math/bits"
 )
 
+// This file reads what a loader will change before code runs: words in .got, .data.rel.ro and elsewhere. A reader of
+// the file alone sees zeros, or offsets, where the process has addresses.
+
 // Reloc is one relocation of an executable or shared object.
 type Reloc struct {
 	Addr   uint64 // link-time address of the bytes that it changes
@@ -62,7 +65,7 @@ func Relocs(f *elf.File) iter.Seq2[Reloc, error] {
 	}
 }
 
-// table is a table of relocations; tag is DT_RELA, DT_REL or DT_RELR.
+// table is a table of relocations; tag is DT_RELA, DT_REL or DT_RELR. addr is link-time, size in bytes.
 type table struct {
 	tag        elf.DynTag
 	addr, size uint64
@@ -95,7 +98,8 @@ func find(f *elf.File) ([]table, error) {
 	return tables, nil
 }
 
-// each yields the relocations of a table, and reports whether to go on.
+// each yields the relocations of a table, and reports whether to go on. A table that the file does not hold is an
+// error: an object without some of its relocations would be another one.
 func (t table) each(f *elf.File, yield func(Reloc, error) bool) bool {
 	if t.size == 0 {
 		return true
@@ -139,7 +143,8 @@ func (t table) rela(r io.Reader, yield func(Reloc, error) bool) bool {
 // maxRELR bounds the relocations of a table of DT_RELR, whose words name up to 63 each. Large programs have a million.
 const maxRELR = 1 << 25
 
-// relr reads a table of DT_RELR: addresses, and bit maps of the 63 words behind.
+// relr reads a table of DT_RELR: addresses, and bit maps of the 63 words behind. An even entry is an address, and the
+// base of the maps that follow; bit n of an odd one stands for the word n-1 behind what was covered so far.
 func relr(r io.Reader, yield func(Reloc, error) bool) bool {
 	const mapped = 63 // words that a bit map is about: its lowest bit says that it is one
 	var b [8]byte

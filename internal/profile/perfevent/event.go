@@ -32,7 +32,8 @@ const (
 	RegsUser uint64 = 0xff01ff
 )
 
-// Event is an open performance event.
+// Event is an open performance event. It counts for as long as the descriptor is open; what children have inherited of
+// it ends with it, too.
 type Event struct {
 	fd int
 }
@@ -96,7 +97,8 @@ func (e *Event) SetPeriod(n uint64) error {
 	return nil
 }
 
-// SetFilter has a tracepoint count only where its fields fulfil a condition.
+// SetFilter has a tracepoint count only where its fields fulfil a condition. The kernel checks it, and says only
+// whether it is one.
 func (e *Event) SetFilter(condition string) error {
 	text, err := unix.BytePtrFromString(condition)
 	if err != nil {
@@ -131,7 +133,7 @@ type Count struct {
 // since Linux 6.0.
 const ReadLost = unix.PERF_FORMAT_LOST
 
-// Read reads the counter.
+// Read reads the counter, with what was inherited from the event. It needs attr.Read_format to be ReadLost.
 func (e *Event) Read() (Count, error) {
 	var b [16]byte
 	n, err := unix.Read(e.fd, b[:])

@@ -30,7 +30,7 @@ type function struct {
 	self, total uint64 // of the samples in it, and of those whose stacks contain it
 }
 
-// node is a frame with those it called.
+// node is a frame with those it called; in a tree of callers, with those that call it.
 type node struct {
 	Frame
 	total    uint64
@@ -171,11 +171,12 @@ func compare(a, b Frame) int {
 	return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Library, b.Library))
 }
 
-// least is the threshold for branches of the tree: below 1/least of all samples they are
-// not shown.
+// least is the threshold for branches of the tree: below 1/least of all samples, half a percent, they are not shown. A
+// screen has some 50 lines.
 const least = 200
 
-// lines returns the visible lines of the tree.
+// lines returns the visible lines of the tree, in preorder. They are made for each drawing: what is folded and what is
+// heavy changes.
 func (v *View) lines() (list []line) {
 	var add func(n *node, depth int, path string)
 	add = func(n *node, depth int, path string) {
