@@ -182,6 +182,7 @@ func (g *generator) stepEnds() {
 	// No row, or the end of the stack: edi is the status.
 	a.bind(g.stepped.stop)
 	a.loadSlot(slotResult, stepResult)
+	// Errors are below 0, the end of the stack is 1: the shift makes all ones or 0.
 	a.op(x86.ASARL, imm(31), reg(rTmp))
 	a.op(x86.AANDL, imm(abi.ContextError), reg(rTmp))
 	a.op(x86.AMOVQ, reg(rTmp), inResult(abi.ContextFlagsOff))
@@ -254,6 +255,7 @@ func (g *generator) stepByWalk() {
 	a.op(x86.AMOVL, imm(abi.ContextRIP), ax)
 	for _, c := range context[1:] {
 		skip := a.newLabel()
+		// The immediate is a signed byte: the three registers are columns 7, 6 and 3.
 		a.op(x86.ATESTB, imm(int64(int8(uint8(1<<c.dwarf)))), cx)
 		a.branch(x86.AJEQ, skip)
 		a.op(x86.AORL, imm(c.flag), ax)

@@ -10,6 +10,8 @@ import (
 	"io"
 )
 
+// This file finds the section that rows come from, and reads sections whole, compressed ones too.
+
 // maxRead bounds the bytes read from a file in one piece: a sparse file of any size costs its author nothing.
 // elffile.Open also bounds what compressed sections hold.
 const maxRead = 1 << 30
@@ -25,8 +27,8 @@ func (o *File) Section(src Source) (*Section, error) {
 	return s, nil
 }
 
-// source is Section for code that makes tables. kind says which section it is. Tables are made from
-// .sframe directly, other users get it as CIEs and FDEs.
+// source is Section for code that makes tables. kind says which section it is. Tables are made from .sframe directly,
+// other users get it as CIEs and FDEs. The error is Section's, or of .sframe.
 func (o *File) source(src Source) (s tableSource, kind Source, err error) {
 	// Rows of .sframe need no detour through CIEs and FDEs.
 	if src == SourceSFrame {

@@ -8,6 +8,9 @@ import (
 	"github.com/ehasm/ehasm/internal/files/radix"
 )
 
+// This file makes disjoint, ascending ranges of what entries say: it drops, cuts and extends, in the order of the
+// functions here.
+
 // dropEmpty removes FDEs that cover no pc.
 func dropEmpty(spans []span, rep *Report) []span {
 	return slices.DeleteFunc(spans, func(sp span) bool {

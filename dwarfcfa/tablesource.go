@@ -1,5 +1,7 @@
 package dwarfcfa
 
+// This file is what CIEs and FDEs, .sframe and rows made from code have in common, for makers of tables.
+
 // tableSource is unwind information from which a table is made, such as a section of
 // CIEs and FDEs. It describes functions, each by a program that makes rows.
 type tableSource interface {
