@@ -78,6 +78,7 @@ func (l *listing) begin(members []int) {
 			code = code[:fn.Hi-fn.Lo]
 		}
 		l.parts = append(l.parts, part{fn: fn, i: i, code: code, off: n, gap: true})
+		// One more: a place behind a part is not the first byte of the next one.
 		n += len(code) + 1
 	}
 	if l.large = n > maxCode; l.large {
@@ -156,7 +157,7 @@ func (l *listing) prev(pc uint64) (int32, bool) {
 	return l.before(p, pc)
 }
 
-// before is prev for a given part; pc may be its end.
+// before is prev for a given part; pc may be its end. An instruction has at most 15 bytes (Intel SDM volume 2, 2.3.11).
 func (l *listing) before(p *part, pc uint64) (int32, bool) {
 	o := int(pc-p.fn.Lo) + p.off
 	for d := 1; d <= 15 && o-d >= p.off; d++ {

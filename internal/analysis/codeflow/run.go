@@ -355,8 +355,8 @@ func (s *State) dropForeign() {
 	}
 }
 
-// merge merges the deliveries of the groups in list and returns the groups whose inputs
-// changed.
+// merge merges the deliveries of the groups in list and returns the groups whose inputs changed. It drops them then:
+// only a group that is interpreted again delivers anew.
 func (p *Program) merge(list []int, outs [][]delivery) map[int]bool {
 	dirty := map[int]bool{}
 	for _, i := range list {
@@ -365,6 +365,7 @@ func (p *Program) merge(list []int, outs [][]delivery) map[int]bool {
 			fn := p.find(d.to)
 			g := int(p.group[fn])
 			lo := p.fns[fn].Lo
+			// A tail call: where it goes is entered as by a call.
 			if d.s.IsInitial() && d.kind == edgeJump {
 				if !p.tailIn[d.to] {
 					p.tailIn[d.to] = true
@@ -375,6 +376,8 @@ func (p *Program) merge(list []int, outs [][]delivery) map[int]bool {
 					dirty[g] = true
 				}
 			}
+			// A function that calls enter: its state at the beginning is known without this jump. Or the jump is never
+			// taken, see findStrays.
 			if lo == d.to && d.kind == edgeJump && !p.fns[fn].Shared && (d.s.IsInitial() || p.callsOnly(fn) || p.stray.has(lo)) {
 				continue
 			}
@@ -387,6 +390,7 @@ func (p *Program) merge(list []int, outs [][]delivery) map[int]bool {
 				dirty[g] = true
 				continue
 			}
+			// Two groups come with different frames, so neither counts: enter then takes the row.
 			if d.kind == edgeJump && d.to == lo && e.from != i && !p.fns[fn].Shared && !e.s.sameFrame(&d.s) {
 				if !e.contested {
 					e.contested = true

@@ -13,11 +13,10 @@ import (
 	"strings"
 )
 
-// form is one entry of the tables, with Go source in place of values.
-// This file makes ../ztables.go, the tables of the decoder, from two lists: legacy.txt, by hand,
-// and vector.txt, harvested from objdump. Letters of operands are those of the SDM (volume 2,
-// appendix A.2), as far as they go.
+// This file makes ../ztables.go, the tables of the decoder, from two lists: legacy.txt, by hand, and vector.txt,
+// harvested from objdump. Letters of operands are those of the SDM (volume 2, appendix A.2), as far as they go.
 
+// form is one entry of the tables, with Go source in place of values.
 type form struct {
 	// Each field but name and immLen becomes one of ../tables.go's form.
 	space           string // s legacy, v VEX, e EVEX, x XOP
