@@ -139,7 +139,7 @@ func (r *inside) record(ctx context.Context, h *hostProgram) (int, error) {
 		defer close(stopped)
 		r.poll(stop, asked)
 	}()
-	over := r.wait(ctx, signals, s)
+	over := r.wait(ctx, r.opt.Run.Limit, signals, s)
 	r.signals.writing(true)
 	close(stop)
 	<-stopped
@@ -151,7 +151,7 @@ func (r *inside) record(ctx context.Context, h *hostProgram) (int, error) {
 	whole := r.write(h)
 	if !over {
 		r.signals.writing(false)
-		r.forward(signals, s)
+		r.wait(context.Background(), 0, signals, s)
 	}
 	if whole != nil && r.opt.Run.Cache {
 		r.fillMissing(ctx, whole)

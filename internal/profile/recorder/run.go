@@ -257,7 +257,7 @@ func (r *run) newCommand(program string) *exec.Cmd {
 func (r *run) read(ctx context.Context, s *subject, each func(), signals <-chan os.Signal) int {
 	done, result := make(chan struct{}), make(chan error, 1)
 	go func() { result <- r.session.Run(done, each) }()
-	over := r.wait(ctx, signals, s)
+	over := r.wait(ctx, r.opt.Run.Limit, signals, s)
 	r.signals.writing(true)
 	close(done)
 	err := <-result
@@ -267,7 +267,7 @@ func (r *run) read(ctx context.Context, s *subject, each func(), signals <-chan 
 	}
 	if !over && s.process != nil { // the command continues without a recording
 		r.signals.writing(false)
-		r.forward(signals, s)
+		r.wait(context.Background(), 0, signals, s)
 		r.signals.writing(true)
 	}
 	return s.exitStatus()
@@ -316,13 +316,13 @@ func (r *run) tellLost(lost uint64) {
 	}
 }
 
-// wait waits until the recording must end; it returns true if the recorded processes have ended, or are left to
-// themselves. The first signal is the command's: it may end for it, or do something else. A second ^C ends the
-// recording, as the command seems to ignore it.
-func (r *run) wait(ctx context.Context, signals <-chan os.Signal, s *subject) bool {
+// wait waits until the recording must end, at most for a time; 0: any. It returns true if the recorded processes have
+// ended, or are left to themselves. The first signal is the command's: it may end for it, or do something else. A second
+// ^C ends the recording, as the command seems to ignore it.
+func (r *run) wait(ctx context.Context, most time.Duration, signals <-chan os.Signal, s *subject) bool {
 	var timeout <-chan time.Time
-	if r.opt.Run.Limit > 0 {
-		timeout = time.After(r.opt.Run.Limit)
+	if most > 0 {
+		timeout = time.After(most)
 	}
 	interrupts := 0
 	for {
@@ -339,23 +339,6 @@ func (r *run) wait(ctx context.Context, signals <-chan os.Signal, s *subject) bo
 			}
 			if interrupts++; interrupts > 1 && got == os.Interrupt {
 				return true // the signal does not end it
-			}
-			passOn(got, s.process)
-		}
-	}
-}
-
-// forward waits for the command's end, or a second interrupt, after the recording has ended. Signals are the
-// command's.
-func (r *run) forward(signals <-chan os.Signal, s *subject) {
-	interrupts := 0
-	for {
-		select {
-		case <-s.ended:
-			return
-		case got := <-signals:
-			if interrupts++; interrupts > 1 && got == os.Interrupt {
-				return
 			}
 			passOn(got, s.process)
 		}
