@@ -116,6 +116,7 @@ func coreOf(file io.ReaderAt, size int64) (*Core, error) {
 		return bounds[kind]
 	}, c.note)
 	switch {
+	// without its end, a core may lack the notes: gdb writes them last
 	case len(c.threads) == 0 && im.size < im.wanted:
 		return nil, fmt.Errorf("core cut short: %d of %d bytes, without any thread", im.size, im.wanted)
 	case len(c.threads) == 0:

@@ -203,6 +203,7 @@ func (l *Live) takeEach(ctx context.Context, t *Target, s *stops) error {
 			seen[tid], again = true, true
 			th := Thread{TID: tid, Kernel: kernelStack(l.pid, tid)}
 			th.Comm, th.State = describe(l.pid, tid)
+			// the first thread of a process may end before the others: its number stays taken
 			if th.State == ended {
 				th.Missing = "it has ended, and others of the process have not"
 				t.Threads = append(t.Threads, th)

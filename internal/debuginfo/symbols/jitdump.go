@@ -71,6 +71,7 @@ func readJITDump(r io.ReaderAt, size int64, taken *account) (list []Symbol, err 
 	}
 	byIndex := make(map[uint64]int) // code_index: in list
 	add := func(addr, code uint64, name string) error {
+		// an end beyond the last address is damage
 		if addr+code < addr || len(list) == mostSymbols {
 			return nil
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/ehasm/ehasm/internal/files/pages"
 )
 
-// This file reads /proc/kallsyms, and copies of it: lines of an address, a type, a name and perhaps a module. One line
-// in 16 is indexed; what lies between is scanned when it is asked for.
+// This file reads /proc/kallsyms, and copies of it: lines of an address, a type, a name and perhaps a module. Addresses
+// are indexed; a name is read when its symbol is asked for.
 
 // ErrHidden is returned if the kernel shows zeros for its addresses.
 var ErrHidden = errors.New("the kernel hides its addresses (kernel.kptr_restrict)")
@@ -177,6 +177,7 @@ func (k *Kernel) Find(addr uint64) (s *Symbol) {
 	if k == nil {
 		return nil
 	}
+	// a copy ends with the kernel: code of modules and BPF programs lies behind its last symbol
 	if k.all != nil && addr >= k.lines[len(k.lines)-1].addr {
 		return k.all.get().Find(addr)
 	}
@@ -191,7 +192,7 @@ func (k *Kernel) Find(addr uint64) (s *Symbol) {
 	}()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	start := int(k.lines[i].offset)
-	s = &Symbol{Start: k.lines[i].addr, End: k.lines[i].addr + 4096} // the last one
+	s = &Symbol{Start: k.lines[i].addr, End: k.lines[i].addr + 4096} // the last one, whose end is not known
 	if i+1 < len(k.lines) {
 		s.End = k.lines[i+1].addr
 	}
@@ -246,6 +247,7 @@ func readText(f *os.File) (text string, kept []byte, err error) {
 	}
 	b := kept[:0]
 	for r := io.LimitReader(f, maxText); ; {
+		// more than usual: on in the heap
 		if len(b) == cap(b) {
 			b = slices.Grow(b, max(len(b), usual))
 			pages.Unmap(kept)

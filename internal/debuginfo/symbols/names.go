@@ -43,6 +43,7 @@ func namesIn(table *elf.Section, r io.ReaderAt, open *OpenFiles) *fileNames {
 	}
 	n := &fileNames{file: file, info: info, offset: int64(table.Offset), size: int64(table.Size),
 		known: make(map[uint32]string)}
+	// os.File closes itself when nothing refers to it; this gives back its place among the open ones
 	runtime.AddCleanup(n, (*OpenFiles).give, open)
 	return n
 }

@@ -169,6 +169,7 @@ func (t *Table) Only(addrs []uint64) *Table {
 	}
 	slices.SortFunc(few, func(a, b Symbol) int { return cmp.Compare(a.Start, b.Start) }) // each start is there once in t
 	few = slices.CompactFunc(few, func(a, b Symbol) bool { return a.Start == b.Start })
+	// the names are copied: those of t are parts of one text, which they would keep alive
 	only := &Table{list: make([]entry, len(few)), text: make([]string, len(few)),
 		dialect: t.dialect}
 	for i, s := range few {

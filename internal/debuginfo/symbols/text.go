@@ -107,6 +107,7 @@ type Written struct {
 func (w *Written) open() (f *os.File, size int64, err error) {
 	var seen os.FileInfo
 	if w.File != nil {
+		// opened anew, for an offset that nothing else moves
 		f, err = input.Open(fmt.Sprintf("/proc/self/fd/%d", w.File.Fd()))
 	} else if w.Root != "" {
 		f, err = input.OpenBelow(w.Root, w.Path)

@@ -257,6 +257,7 @@ func (r *run) newCommand(program string) *exec.Cmd {
 func (r *run) read(ctx context.Context, s *subject, each func(), signals <-chan os.Signal) int {
 	done, result := make(chan struct{}), make(chan error, 1)
 	go func() { result <- r.session.Run(done, each) }()
+	// meanwhile the other goroutine owns the session
 	over := r.wait(ctx, r.opt.Run.Limit, signals, s)
 	r.signals.writing(true)
 	close(done)

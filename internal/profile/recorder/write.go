@@ -32,6 +32,7 @@ func (r *run) write(raw *rawFile) bool {
 			whole = !opt.Output.chains()
 		}
 	}
+	// after the profile: names need the files that it keeps open
 	defer r.session.Close()
 	defer r.objects.Close()
 	if opt.Run.Every > 0 {

@@ -50,6 +50,7 @@ func (o *Options) fill() {
 	if o.MaxChain < 1 {
 		o.MaxChain = math.MaxInt
 	}
+	// debug files are where executables are looked for, too
 	o.Names.DebugDirs = o.Objects.DebugDirs
 	if o.Names.Places == nil {
 		o.Names.Places = jit.NewPlaces(false)
