@@ -185,7 +185,8 @@ void ehp_resolve_(bool in_scope)
         if (keep[i])
             open_loaded(keep[i]);
     if (starting || !in_scope)
-        dlerror(); /* clear the error of a failed search, which is not the program's; other searches do not fail */
+        dlsym(RTLD_DEFAULT, "dlsym"); /* its success clears the error of a search that failed, which is not the program's;
+                                         dlerror would allocate */
     resolving = false;
 }
 
