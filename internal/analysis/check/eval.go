@@ -26,12 +26,13 @@ func cfaPlus(n int64) word { return word{v: codeflow.Value{Kind: codeflow.Base, 
 // known reports whether a word is a number, or a value that the state knows.
 func (w word) known() bool { return w.isNum || w.v.Kind != codeflow.Unknown }
 
-// plus returns w + n. Of an entry value plus something nothing is known, since no place holds it.
+// plus returns w + n. Of an entry value plus something nothing is known, since no place holds it, nor of an address
+// farther from its base than an offset can say.
 func (w word) plus(n int64) word {
 	switch {
 	case w.isNum:
 		w.num += n
-	case w.v.Kind == codeflow.Base:
+	case w.v.Kind == codeflow.Base && int64(int32(int64(w.v.Off)+n)) == int64(w.v.Off)+n:
 		w.v.Off += int32(n)
 	case n != 0:
 		return word{read: w.read}
