@@ -88,7 +88,7 @@ func copied(row *dwarfcfa.Row, s *codeflow.State, cfa word) bool {
 		}
 		switch rule.Kind {
 		case dwarfcfa.RuleOffset:
-			if s.Slot(cfa.v.Reg, cfa.v.Off+int32(rule.Offset)) != v {
+			if place := cfa.plus(rule.Offset); !place.known() || s.Slot(place.v.Reg, place.v.Off) != v {
 				return false
 			}
 		case dwarfcfa.RuleSameValue, dwarfcfa.RuleUnspecified:

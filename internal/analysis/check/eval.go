@@ -20,9 +20,6 @@ type word struct {
 
 func num(n int64) word { return word{isNum: true, num: n} }
 
-// cfaPlus returns the address n bytes above the CFA.
-func cfaPlus(n int64) word { return word{v: codeflow.Value{Kind: codeflow.Base, Off: int32(n)}} }
-
 // known reports whether a word is a number, or a value that the state knows.
 func (w word) known() bool { return w.isNum || w.v.Kind != codeflow.Unknown }
 
@@ -60,7 +57,7 @@ func evaluate(e dwarfcfa.Expr, s *codeflow.State, pc uint64, pushed bool) word {
 	var buf [8]word
 	st := words(buf[:0])
 	if pushed {
-		st = append(st, cfaPlus(0))
+		st = append(st, word{v: codeflow.Value{Kind: codeflow.Base}})
 	}
 	var w word
 	for i := 0; i < len(e.Ops); i++ {

@@ -32,11 +32,11 @@ type plainRow struct {
 
 // wordAt returns the word at a register plus an offset.
 func wordAt(op *dwarfcfa.ExprOp, s *codeflow.State) codeflow.Value {
-	v := s.Regs[hardware[op.Reg&15]]
-	if v.Kind != codeflow.Base {
+	w := word{v: s.Regs[hardware[op.Reg&15]]}.plus(op.Arg)
+	if w.v.Kind != codeflow.Base {
 		return codeflow.Value{}
 	}
-	return s.Slot(v.Reg, v.Off+int32(op.Arg))
+	return s.Slot(w.v.Reg, w.v.Off)
 }
 
 // registerPlus returns the first operation of an expression if it is a register plus an offset, and the others are
