@@ -5,6 +5,7 @@ package record
 import (
 	"os"
 
+	"github.com/ehasm/ehasm/internal/files/procfs"
 	"github.com/ehasm/ehasm/internal/profile/labels"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/unwind"
@@ -75,4 +76,21 @@ func (l *labeler) add(t *tracker, o labels.Origin) uint32 {
 		l.numbers[o] = id
 	}
 	return id
+}
+
+// cgroup returns the control group of a process, or of the one that it comes from if it has ended already. "": not
+// known.
+func (t *tracker) cgroup(pid int32) string {
+	const generations = 8
+	for range generations {
+		if group := procfs.Cgroup(pid); group != "" {
+			return group
+		}
+		p := t.processes[pid]
+		if p == nil || p.parent <= 0 {
+			break
+		}
+		pid = p.parent
+	}
+	return ""
 }

@@ -24,6 +24,7 @@ import (
 type process struct {
 	unwind.Space
 	space       uint32
+	main        *thread      // the first one; nil: no sample of this process yet
 	sampledMaps *unwind.Maps // of the last sample; nil: no sample of this space yet
 	known       bool         // its mappings are: it was seen to begin, or they were read
 	exited      bool
@@ -138,7 +139,7 @@ func (t *tracker) sampledThread(pid, tid int32) (*thread, *process) {
 		t.readProcess(pid)
 		p.known = true // or not to be had
 	}
-	p.sampledMaps = p.Maps()
+	p.main, p.sampledMaps = t.thread(pid, pid), p.Maps()
 	return th, p
 }
 
@@ -406,23 +407,6 @@ func (t *tracker) readProcess(pid int32) {
 		}
 	}
 	t.process(pid).known = true
-}
-
-// cgroup returns the control group of a process, or of the one that it comes from if it has ended already. "": not
-// known.
-func (t *tracker) cgroup(pid int32) string {
-	const generations = 8
-	for range generations {
-		if group := procfs.Cgroup(pid); group != "" {
-			return group
-		}
-		p := t.processes[pid]
-		if p == nil || p.parent <= 0 {
-			break
-		}
-		pid = p.parent
-	}
-	return ""
 }
 
 // readThreads reads the names of a process's threads.

@@ -81,7 +81,7 @@ func (s *Session) add(one *sampled, th *thread, p *process) {
 		one.origin |= fromLater
 	}
 	if s.opt.Samples {
-		s.part.mains[one.pid] = p.Name(s.tracker.thread(one.pid, one.pid).comm)
+		s.part.mains[one.pid] = p.Name(p.main.comm)
 	}
 	stack := Stack{Comm: s.part.comms.id(p.Name(th.comm)), PID: one.pid, End: user.cause, Origin: one.origin,
 		Event:  one.event,
