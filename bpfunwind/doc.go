@@ -4,7 +4,7 @@
 //
 // Data flows one way:
 //
-//	dwarfcfa.Table -Make-> Tables -AddObject-> Object -MapProcess-> a process -Program, an event-> Sample
+//	dwarfcfa.Table -Make-> Tables -AddTables-> Loaded -MapProcess-> a process -Program, an event-> Sample
 //
 // Make encodes each row as a record of 16 bytes, and proves from the bytes that they mean the table at every pc
 // (Tables.Prove). Load makes the maps. NewProgram loads a program, which Attach gives to a perf event, and

@@ -45,7 +45,7 @@ type session struct {
 
 // file is an object.
 type file struct {
-	object *Object
+	object *Loaded
 	table  *dwarfcfa.Table
 	loads  []elf.ProgHeader
 	vdso   bool
@@ -252,7 +252,7 @@ func (s *session) file(key, path string, vdso bool) *file {
 	}
 	tables, err := Make(f.table)
 	require.NoError(s.t, err)
-	f.object, err = s.u.AddObject(tables)
+	f.object, err = s.u.AddTables(tables)
 	require.NoError(s.t, err)
 	return f
 }

@@ -15,8 +15,8 @@ import (
 // The program finds them by the process's number; a number of a generation (view) tells walks that the list changed
 // meanwhile.
 
-// Object is an object's tables in the kernel.
-type Object struct {
+// Loaded is an object's tables in the kernel.
+type Loaded struct {
 	parts []placed
 	users int // regions that name it
 }
@@ -31,7 +31,7 @@ type placed struct {
 type Mapping struct {
 	Start, End uint64 // run-time addresses; multiples of a page
 	Bias       uint64 // run-time addresses less link-time ones: the object's load bias
-	Object     *Object
+	Tables     *Loaded
 }
 
 // regions is what a process has, or several that were forked from it.
@@ -39,16 +39,16 @@ type regions struct {
 	block
 	number  int
 	view    uint32
-	objects []*Object
+	objects []*Loaded
 	users   int // processes
 }
 
-// AddObject puts an object's tables where programs find them. Make proves tables; those that were read from elsewhere
+// AddTables puts an object's tables where programs find them. Make proves tables; those that were read from elsewhere
 // mean what they mean.
-func (u *Unwinder) AddObject(ts *Tables) (*Object, error) {
+func (u *Unwinder) AddTables(ts *Tables) (*Loaded, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	o := &Object{}
+	o := &Loaded{}
 	for i := range ts.parts {
 		p := placed{part: ts.parts[i]}
 		var err error
@@ -67,8 +67,8 @@ func (u *Unwinder) AddObject(ts *Tables) (*Object, error) {
 	return o, nil
 }
 
-// RemoveObject frees an object's tables. No process may have it.
-func (u *Unwinder) RemoveObject(o *Object) error {
+// RemoveTables frees an object's tables. No process may have it.
+func (u *Unwinder) RemoveTables(o *Loaded) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if o.users > 0 {
@@ -78,7 +78,7 @@ func (u *Unwinder) RemoveObject(o *Object) error {
 	return nil
 }
 
-func (u *Unwinder) release(o *Object) {
+func (u *Unwinder) release(o *Loaded) {
 	for _, p := range o.parts {
 		u.memory.release(p.block)
 	}
@@ -106,8 +106,8 @@ func (u *Unwinder) MapProcess(pid uint32, mappings []Mapping) (view uint32, err 
 	}
 	copy(u.memory.bytes(r.block), list)
 	for _, m := range mappings {
-		r.objects = append(r.objects, m.Object)
-		m.Object.users++
+		r.objects = append(r.objects, m.Tables)
+		m.Tables.users++
 	}
 	// 0 stands for a process that has not begun, so the counter never gives it, also when it wraps.
 	u.view++
@@ -187,7 +187,7 @@ func layOut(mappings []Mapping) (list []byte, err error) {
 				uint64(maxAddress))
 		case m.Start%pageSize != 0 || m.Bias%pageSize != 0:
 			return nil, fmt.Errorf("mapping at %#x with load bias %#x: want multiples of %d", m.Start, m.Bias, pageSize)
-		case m.Object == nil:
+		case m.Tables == nil:
 			return nil, fmt.Errorf("mapping at %#x without an object", m.Start)
 		}
 		end = m.End
@@ -203,8 +203,8 @@ func layOut(mappings []Mapping) (list []byte, err error) {
 // is another outcome than one in no mapping.
 func (m *Mapping) appendRegions(list []byte) []byte {
 	addr := m.Start
-	for i := range m.Object.parts {
-		p := &m.Object.parts[i]
+	for i := range m.Tables.parts {
+		p := &m.Tables.parts[i]
 		// Addresses wrap where an object lies below its link-time ones, so offsets in the mapping are compared.
 		start, end := p.start+m.Bias, p.end()+m.Bias
 		if int64(end-addr) <= 0 || int64(start-m.End) >= 0 {

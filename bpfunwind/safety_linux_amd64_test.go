@@ -66,7 +66,7 @@ func TestKilled(t *testing.T) {
 func keepBusy(t *testing.T) {
 	u, err := Load(Options{})
 	require.NoError(t, err)
-	o, err := u.AddObject(&Tables{})
+	o, err := u.AddTables(&Tables{})
 	require.NoError(t, err)
 	_, err = u.MapProcess(uint32(os.Getpid()), []Mapping{{0x400000, 0x800000, 0, o}})
 	require.NoError(t, err)
@@ -89,7 +89,7 @@ func keepBusy(t *testing.T) {
 // TestFull: what is full is said, and what was there goes on.
 func TestFull(t *testing.T) {
 	u := loadForTest(t, Options{MaxProcesses: 4})
-	o, err := u.AddObject(&Tables{})
+	o, err := u.AddTables(&Tables{})
 	require.NoError(t, err)
 	one := []Mapping{{0x400000, 0x401000, 0, o}}
 	full := 0
@@ -104,7 +104,7 @@ func TestFull(t *testing.T) {
 	require.NoError(t, u.Forget(1000))
 	_, err = u.MapProcess(1007, one)
 	require.NoError(t, err)
-	require.Error(t, u.RemoveObject(o))
+	require.Error(t, u.RemoveTables(o))
 
 	many := make([]Mapping, 65000)
 	for i := range many {
@@ -123,7 +123,7 @@ func TestFull(t *testing.T) {
 	for pid := range uint32(8) {
 		require.NoError(t, u.Forget(1000+pid))
 	}
-	require.NoError(t, u.RemoveObject(o))
+	require.NoError(t, u.RemoveTables(o))
 	free := uint32(0)
 	for _, b := range u.memory.free {
 		free += b.size
@@ -233,7 +233,7 @@ func TestRemap(t *testing.T) {
 	for _, c := range w.s.views[w.s.u.view] {
 		list = append(list, c.Mapping)
 	}
-	scribble, err := w.s.u.AddObject(&Tables{})
+	scribble, err := w.s.u.AddTables(&Tables{})
 	require.NoError(t, err)
 	stop, stopped := make(chan bool), make(chan int)
 	go func() {

@@ -41,11 +41,11 @@ type rig struct {
 
 	table    *dwarfcfa.Table
 	tables   *Tables
-	object   *Object
+	object   *Loaded
 	bias     uint64
 	end      uint64 // of the mapping
 	view     uint32
-	empty    *Object // without rows, of the mappings between low and high but for the table's
+	empty    *Loaded // without rows, of the mappings between low and high but for the table's
 	low      uint64
 	high     uint64
 	fate     int
@@ -88,7 +88,7 @@ func newRig(t *testing.T, seed uint64, frames int) *rig {
 	require.NoError(t, err)
 	_, err = g.u.memory.allocate(chunkSize) // so that tables lie in another chunk than the first
 	require.NoError(t, err)
-	g.empty, err = g.u.AddObject(&Tables{})
+	g.empty, err = g.u.AddTables(&Tables{})
 	require.NoError(t, err)
 	require.NoError(t, g.load(g.program()))
 	t.Cleanup(func() { g.run.Close() })
@@ -193,7 +193,7 @@ func (g *rig) use(t *testing.T, table *dwarfcfa.Table) {
 	g.tables, err = Make(table)
 	require.NoError(t, err)
 	old := g.object
-	g.object, err = g.u.AddObject(g.tables)
+	g.object, err = g.u.AddTables(g.tables)
 	require.NoError(t, err)
 	low := uint64(table.Low()) &^ 4095
 	g.bias = g.code - low
@@ -206,7 +206,7 @@ func (g *rig) use(t *testing.T, table *dwarfcfa.Table) {
 		clear(behind[:regionSize])
 	}
 	if old != nil {
-		require.NoError(t, g.u.RemoveObject(old))
+		require.NoError(t, g.u.RemoveTables(old))
 	}
 }
 

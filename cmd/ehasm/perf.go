@@ -75,16 +75,16 @@ func runPerf(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // writePerf writes the samples.
 func writePerf(ctx context.Context, p *perfcall.Script, r *perfdata.Reader, c *console) {
-	opt := &scriptOptions{Options: p.Options, input: p.Input, made: ondemand.Options{Keep: true}, quiet: true}
+	opt := &scriptOptions{Options: p.Options, input: p.Input, making: ondemand.Options{Keep: true}, quiet: true}
 	// perf's --max-stack bounds recorded call chains as well.
 	opt.MaxChain = opt.MaxStack
 	// as perf script: this machine's kernel, if it is the recorded one
 	opt.Names.HostKernel, opt.Names.Kallsyms, opt.Names.KernelNotes = true, "/proc/kallsyms", kernelNotes
 	opt.Workers = runtime.GOMAXPROCS(0)
 	opt.Format = stackfmt.NewPerf(stackfmt.Options{Inline: opt.Names.Inline}, p.Fields)
-	made := ondemand.New(opt.made)
+	maker := ondemand.New(opt.making)
 	compiling, stop := context.WithCancel(ctx)
-	opt.prepare(ctx, compiling, made, c)
+	opt.prepare(ctx, compiling, maker, c)
 	_, err := script.Run(ctx, r, c.out, opt.Options)
 	stop()
 	if err != nil && !errors.Is(err, syscall.EPIPE) {
@@ -92,7 +92,7 @@ func writePerf(ctx context.Context, p *perfcall.Script, r *perfdata.Reader, c *c
 		return
 	}
 	// The eh_elfs that were compiled for this run serve the next one from the cache.
-	made.FillCache(ctx, opt.Workers, filling(c, true))
+	maker.FillCache(ctx, opt.Workers, filling(c, true))
 }
 
 // perfHeader writes the header of a recording, as perf does.

@@ -111,7 +111,7 @@ type scriptOptions struct {
 	before   string            // a recording to compare with
 	format   *stackfmt.Spec    // its New makes the writer; nil in New means a recording with call chains
 	settings *stackfmt.Options // of the format; shared with the flags
-	made     ondemand.Options  // rows on demand and the cache
+	making   ondemand.Options  // rows on demand and the cache
 	quiet    bool              // no summary, no notes and no bar
 }
 
@@ -141,8 +141,8 @@ func scriptVerb() verb {
 		fs.StringVar(&opt.Names.Kallsyms, "kallsyms", "/proc/kallsyms",
 			"take kernel functions' names from `FILE`, not perf's copy")
 		source := fs.String("source", "auto", "unwind by `SECTION`: eh_frame, debug_frame, sframe or auto, as in build")
-		synthFlag(fs, &opt.made.TablesOnly)
-		fs.BoolVar(&opt.made.Keep, "cache", true, "when done, keep new eh_elfs in the cache")
+		synthFlag(fs, &opt.making.TablesOnly)
+		fs.BoolVar(&opt.making.Keep, "cache", true, "when done, keep new eh_elfs in the cache")
 		fs.StringVar(&opt.stats, "stats", "", "write the summary as JSON to `FILE`; -: standard error")
 		fs.BoolVarP(&opt.quiet, "quiet", "q", false, "write no summary")
 		return func(ctx context.Context, args []string, c *console) int {
@@ -169,7 +169,7 @@ func scriptVerb() verb {
 			if err != nil {
 				return v.misuse(c, fmt.Errorf("--frame-pointers: %w", err))
 			}
-			if opt.made.Source, err = dwarfcfa.ParseSource(*source); err != nil {
+			if opt.making.Source, err = dwarfcfa.ParseSource(*source); err != nil {
 				return v.misuse(c, fmt.Errorf("--source: %w", err))
 			}
 			if *span != "" {
@@ -208,12 +208,12 @@ func scriptVerb() verb {
 // runScript is the verb: it opens the recording, writes the stacks, and reports. It returns the exit status. An
 // interruption leaves no output file; a recording that is cut short gives what it has, as text.
 func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
-	opt.made.Symfs = opt.Objects.Symfs
-	made := ondemand.New(opt.made)
+	opt.making.Symfs = opt.Objects.Symfs
+	maker := ondemand.New(opt.making)
 	// compiling ends before ctx: once all samples are read, no unfinished eh_elf is of use.
 	compiling, stopCompiling := context.WithCancel(ctx)
 	defer stopCompiling()
-	opt.prepare(ctx, compiling, made, c)
+	opt.prepare(ctx, compiling, maker, c)
 	r, err := openRecording(opt.input, opt.chains())
 	if err != nil {
 		c.fail(opt.input, err)
@@ -274,7 +274,7 @@ func runScript(ctx context.Context, opt *scriptOptions, c *console) int {
 	if whole && ctx.Err() == nil {
 		ctx, stop := host.InterruptContext(ctx)
 		defer stop()
-		made.FillCache(ctx, opt.Workers, filling(c, opt.quiet))
+		maker.FillCache(ctx, opt.Workers, filling(c, opt.quiet))
 		if ctx.Err() != nil {
 			return host.InterruptStatus(ctx)
 		}
@@ -332,9 +332,9 @@ func (opt *scriptOptions) named() (paths []string) {
 
 // prepare says where objects and names come from: this machine, unless --symfs names another one's files. compiling
 // ends when no more eh_elfs are of use. It opens nothing.
-func (opt *scriptOptions) prepare(ctx, compiling context.Context, made *ondemand.Maker, c *console) {
+func (opt *scriptOptions) prepare(ctx, compiling context.Context, maker *ondemand.Maker, c *console) {
 	// The copy of /proc/kallsyms lies in the cache, and serves until the next boot.
-	if opt.made.Keep {
+	if opt.making.Keep {
 		opt.Names.KernelCopy = builder.KernelCopy(os.Getenv)
 	}
 	folders := []string{"/tmp"} // of maps
@@ -348,9 +348,9 @@ func (opt *scriptOptions) prepare(ctx, compiling context.Context, made *ondemand
 	opt.Names.Places = jit.NewPlaces(false, folders...)
 	// The vDSO has no file; the running kernel's serves.
 	opt.Objects.VDSO = func() ([]byte, error) { return procfs.VDSO("/proc/self") }
-	opt.Objects.Prepare = made.Prepare
+	opt.Objects.Prepare = maker.Prepare
 	opt.Objects.Compile = func(name string, file io.ReaderAt, size int64) ([]byte, error) {
-		return made.EhElf(compiling, name, file, size)
+		return maker.EhElf(compiling, name, file, size)
 	}
 	if fetch := fetcher(ctx, opt.quiet, c); fetch != nil {
 		opt.Objects.Fetch = func(id []byte) (string, error) { return fetch(id, debuginfod.Executable) }

@@ -85,26 +85,26 @@ func severalFunctions(list []elf.Symbol, err error) map[string]int {
 	if err != nil {
 		return nil
 	}
-	type place struct {
+	type definition struct {
 		section elf.SectionIndex
 		value   uint64
 	}
 	// The first place of each name, and all others, which few names have.
-	first := make(map[string]place)
-	others := make(map[string]map[place]bool)
+	first := make(map[string]definition)
+	others := make(map[string]map[definition]bool)
 	for _, s := range list {
 		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Section == elf.SHN_UNDEF {
 			continue
 		}
 		// Symbols at one place are aliases, which share a prototype.
-		where := place{s.Section, s.Value}
+		where := definition{s.Section, s.Value}
 		was, met := first[s.Name]
 		switch {
 		case !met:
 			first[s.Name] = where
 		case was != where:
 			if others[s.Name] == nil {
-				others[s.Name] = make(map[place]bool)
+				others[s.Name] = make(map[definition]bool)
 			}
 			others[s.Name][where] = true
 		}

@@ -145,8 +145,8 @@ func (d *drawing) color(f Frame, b *box) string {
 // box writes a box whose upper edge is at y.
 func (d *drawing) box(b *box, y int) {
 	f := d.g.frame(b.frame)
-	from, to := d.place(b.start), d.place(b.end) // of the edges, in millionths of a percent
-	if d.total == 0 {                            // an empty graph is one full box
+	from, to := d.position(b.start), d.position(b.end) // of the edges, in millionths of a percent
+	if d.total == 0 {                                  // an empty graph is one full box
 		to = whole
 	}
 	left, short, object := percent(from), f.Name, f.Object
@@ -167,12 +167,12 @@ func (d *drawing) box(b *box, y int) {
 	d.WriteString("</g>\n")
 }
 
-// whole is the graph's width in the unit of place.
+// whole is the graph's width in the unit of position.
 const whole = 100_000_000
 
-// place returns the horizontal position of a sample. Rounding positions, and never
+// position returns the horizontal position of a sample. Rounding positions, and never
 // widths, keeps boxes within those they stand on.
-func (d *drawing) place(sample uint64) uint64 {
+func (d *drawing) position(sample uint64) uint64 {
 	if d.total == 0 {
 		return 0
 	}

@@ -395,7 +395,7 @@ func (k *inKernel) tell(pid int32, p *process, now time.Time) {
 		o, ok := k.tables.of(m.Object)
 		complete = complete && ok
 		if bias, ok := m.Object.Bias(m); ok && o != nil {
-			list = append(list, bpfunwind.Mapping{Start: m.Start, End: m.End, Bias: bias, Object: o})
+			list = append(list, bpfunwind.Mapping{Start: m.Start, End: m.End, Bias: bias, Tables: o})
 		}
 	}
 	if k.byCopy[pid] = (lastTold{now, len(p.texts)}); !complete {

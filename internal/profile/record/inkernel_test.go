@@ -247,7 +247,7 @@ func TestInKernelReleased(t *testing.T) {
 	objects := [2]*unwind.Object{}
 	for i, name := range []string{"one.so", "two.so"} {
 		objects[i] = objectAt(tr, pid, mappingAt(t, filepath.Join(dir, name)))
-		tr.place(pid, uint64(i+1)*start, 0x1000, 0x1000, objects[i])
+		tr.putObject(pid, uint64(i+1)*start, 0x1000, 0x1000, objects[i])
 	}
 	_, p := tr.sampledThread(pid, pid)
 	k.tell(pid, p, time.Now())
@@ -256,7 +256,7 @@ func TestInKernelReleased(t *testing.T) {
 	assert.Equal(t, objects[:1], met)
 	assert.Len(t, k.tables.objects, 2)
 
-	tr.place(pid, start, 0x1000, 0, nil)
+	tr.putObject(pid, start, 0x1000, 0, nil)
 	first := func(o *unwind.Object) bool { return o == objects[0] }
 	k.release(first)
 	require.Len(t, k.tables.leaving, 1)
@@ -289,7 +289,7 @@ func TestInKernelViews(t *testing.T) {
 		require.NoError(t, err)
 	}
 	tell := func(start uint64, o *unwind.Object) uint32 {
-		tr.place(pid, start, size, size, o)
+		tr.putObject(pid, start, size, size, o)
 		_, p := tr.sampledThread(pid, pid)
 		k.tell(pid, p, time.Now())
 		return p.view

@@ -64,17 +64,17 @@ func (p *Profile) Pack() {
 
 // putFrames adds the frames of a table with these numbers.
 func (k *packed) putFrames(out *packer, t *Table, list []uint32) {
-	type place struct {
+	type mapKey struct {
 		object       *unwind.Object
 		offset, size uint64
 	}
-	number := map[place]int{}
+	number := map[mapKey]int{}
 	pcs := make(map[int]uint64) // the last one of a mapping
 	for _, id := range list {
 		f := &t.frames[id]
 		m, pc, index := &f.Mapping, f.PC, -1
 		if m.Object != nil {
-			key := place{m.Object, m.Offset, m.End - m.Start}
+			key := mapKey{m.Object, m.Offset, m.End - m.Start}
 			if !m.Object.IsFile() {
 				key.offset = m.Start // code without a file is at this address of this process
 			}

@@ -44,15 +44,15 @@ func TestSpaces(t *testing.T) {
 	}
 	space := func() uint32 { _, p := tr.sampledThread(pid, pid); return p.space }
 	exec()
-	tr.place(pid, 0x1000, 0x1000, 0, a)
+	tr.putObject(pid, 0x1000, 0x1000, 0, a)
 	first := space()
-	tr.place(pid, 0x1000, 0x1000, 0, a)
+	tr.putObject(pid, 0x1000, 0x1000, 0, a)
 	assert.Equal(t, first, space(), "the same again")
-	tr.place(pid, 0x5000, 0x1000, 0, b)
+	tr.putObject(pid, 0x5000, 0x1000, 0, b)
 	assert.Equal(t, first, space(), "where there was nothing")
 	maps := mapsOf(tr, pid)
 	assert.Equal(t, b, maps.Find(0x5800).Object)
-	tr.place(pid, 0x1800, 0x100, 0x800, b)
+	tr.putObject(pid, 0x1800, 0x100, 0x800, b)
 	second := space()
 	assert.NotEqual(t, first, second, "over what was sampled")
 	exec()
@@ -61,14 +61,14 @@ func TestSpaces(t *testing.T) {
 	maps = mapsOf(tr, pid)
 	assert.Empty(t, maps.All())
 
-	tr.place(pid, 0x1000, 0x1000, 0, a)
+	tr.putObject(pid, 0x1000, 0x1000, 0, a)
 	tr.task(&perfdata.Task{Header: perfdata.Header{Type: perfdata.TypeFork}, PID: pid + 1, TID: pid + 1, PPID: pid,
 		PTID: pid})
 	_, child := tr.sampledThread(pid+1, pid+1)
 	maps = child.sampledMaps
 	assert.Equal(t, a, maps.Find(0x1000).Object)
 	assert.NotEqual(t, space(), child.space)
-	tr.place(pid, 0x9000, 0x1000, 0, b)
+	tr.putObject(pid, 0x9000, 0x1000, 0, b)
 	maps = mapsOf(tr, pid+1)
 	assert.Nil(t, maps.Find(0x9000))
 	assert.Equal(t, "x", tr.thread(pid+1, pid+1).comm)
@@ -96,7 +96,7 @@ func TestFloods(t *testing.T) {
 	space := sampled.space
 	before := len(maps.All())
 	for i := range uint64(4 * manyMappings) {
-		tr.place(self, 1<<40+i<<13, 1<<12, 1<<40+i<<13, anon)
+		tr.putObject(self, 1<<40+i<<13, 1<<12, 1<<40+i<<13, anon)
 		require.LessOrEqual(t, len(tr.process(self).All()), max(manyMappings, 2*before)+1)
 	}
 	_, sampled = tr.sampledThread(self, self)
@@ -105,7 +105,7 @@ func TestFloods(t *testing.T) {
 	require.NotNil(t, maps.Find(codeOfSelf(t)), "what is still mapped is known")
 
 	mapped := objectAt(tr, self, procfs.Mapping{Name: "/mapped"})
-	tr.place(self, 1<<41, 1<<12, 0, mapped)
+	tr.putObject(self, 1<<41, 1<<12, 0, mapped)
 	dump := objectAt(tr, self, procfs.Mapping{Name: "/tmp/jit-7.dump"})
 	for i := range 3 * manyObjects {
 		objectAt(tr, self, procfs.Mapping{Name: fmt.Sprintf("/memfd:%d", i)})

@@ -248,7 +248,7 @@ func (t *tracker) exit(pid, tid int32) {
 // files that were not known before or that have another name here.
 func (t *tracker) mapped(r *perfdata.Mmap, f *mapped.Found) bool {
 	if !r.Exec {
-		t.place(r.PID, r.Addr, r.Len, r.PgOff, nil)
+		t.putObject(r.PID, r.Addr, r.Len, r.PgOff, nil)
 		return false
 	}
 	before := len(t.files.Known)
@@ -259,7 +259,7 @@ func (t *tracker) mapped(r *perfdata.Mmap, f *mapped.Found) bool {
 			o, m.Offset = text.Object, text.FileOffset(m.Start)
 		}
 	}
-	t.place(r.PID, m.Start, r.Len, m.Offset, o)
+	t.putObject(r.PID, m.Start, r.Len, m.Offset, o)
 	return o.IsAnonymous() || len(t.files.Known) != before || t.files.Open[o] != nil
 }
 
@@ -287,9 +287,9 @@ func mappingOf(r *perfdata.Mmap) procfs.Mapping {
 	return m
 }
 
-// place puts an object into an address space. What is there already stays as it is:
+// putObject puts an object into an address space. What is there already stays as it is:
 // compilers at run time change the protection of their memory all the time.
-func (t *tracker) place(pid int32, start, size, offset uint64, o *unwind.Object) {
+func (t *tracker) putObject(pid int32, start, size, offset uint64, o *unwind.Object) {
 	p := t.process(pid)
 	if o != nil {
 		t.generate(p, pid, start, size, o)
@@ -346,11 +346,11 @@ func (t *tracker) origin(pid int32) *mapped.Process {
 	return of
 }
 
-// placeListed places an executable mapping of a process's list.
-func (t *tracker) placeListed(of *mapped.Process, list []procfs.Mapping, i int) {
+// putListed puts an executable mapping of a process's list.
+func (t *tracker) putListed(of *mapped.Process, list []procfs.Mapping, i int) {
 	m := &list[i]
 	o, offset := t.listed(of, list, i)
-	t.place(of.PID, m.Start, m.End-m.Start, offset, o)
+	t.putObject(of.PID, m.Start, m.End-m.Start, offset, o)
 }
 
 // listed returns the object of a mapping of a process's list, and the offset in its file.
@@ -395,11 +395,11 @@ func (t *tracker) readProcess(pid int32) {
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", procfs.Living(pid)))
 	program := slices.IndexFunc(list, func(m procfs.Mapping) bool { return err == nil && m.Exec && m.Name == exe })
 	if program >= 0 { // it is what is mapped first
-		t.placeListed(of, list, program)
+		t.putListed(of, list, program)
 	}
 	for i, m := range list {
 		if i != program && m.Exec {
-			t.placeListed(of, list, i)
+			t.putListed(of, list, i)
 		}
 		if t.onMap != nil {
 			f := t.files.Find(of, &m, time.Time{})

@@ -84,7 +84,7 @@ func TestRelease(t *testing.T) {
 		require.NoError(t, os.Link(file, path))
 		tr.comm(&perfdata.Comm{PID: pid, TID: pid, Name: []byte("x"), Exec: true})
 		o := objectAt(tr, pid, mappingAt(t, path))
-		tr.place(pid, 0x10000, 0x100000, 0, o)
+		tr.putObject(pid, 0x10000, 0x100000, 0, o)
 		maps := mapsOf(tr, pid)
 		names.Foresee(o)
 		require.NoError(t, o.Ready())
@@ -150,7 +150,7 @@ func TestReleaseAgain(t *testing.T) {
 			assert.False(t, o.Needed())
 		}
 		was = o
-		tr.place(pid, 0x10000, 0x100000, 0, o)
+		tr.putObject(pid, 0x10000, 0x100000, 0, o)
 		maps := mapsOf(tr, pid)
 		names.Foresee(o)
 		require.NoError(t, o.Ready())

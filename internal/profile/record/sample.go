@@ -144,7 +144,7 @@ func (s *Stack) words(list []uint64, space uint32, kernel []uint64, user *frameS
 // instructions returns the addresses of a stack with return addresses minus 1, so that they lie in the instruction that
 // called.
 func (s *Session) instructions(maps *unwind.Maps, pcs []uint64) []uint64 {
-	list, exact := s.calls[:0], true
+	list, exact := s.insns[:0], true
 	for _, pc := range pcs {
 		if !exact {
 			pc--
@@ -152,7 +152,7 @@ func (s *Session) instructions(maps *unwind.Maps, pcs []uint64) []uint64 {
 		list = append(list, pc)
 		exact = maps.SignalFrame(pc)
 	}
-	s.calls = list
+	s.insns = list
 	return list
 }
 

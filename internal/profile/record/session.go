@@ -49,7 +49,7 @@ type Session struct {
 	notInKernel error
 	kernelPart  []uint64 // see chainPart
 	words       []uint64 // see Table.hash
-	calls       []uint64 // see instructions
+	insns       []uint64 // see instructions
 }
 
 // part is what Take returns.

@@ -15,7 +15,7 @@ type tables struct {
 	kernel  *bpfunwind.Unwinder
 	get     func(o *unwind.Object, wanted bool) (*bpfunwind.Tables, error) // see Options.Tables
 	objects map[*unwind.Object]*inTables
-	leaving []*bpfunwind.Object // of objects that are forgotten; processes still have them
+	leaving []*bpfunwind.Loaded // of objects that are forgotten; processes still have them
 
 	queue  []*unwind.Object // whose tables are to be made
 	done   chan madeTables  // of the object at whose tables a goroutine works
@@ -29,7 +29,7 @@ type tables struct {
 
 // inTables is what is known of an object's tables.
 type inTables struct {
-	*bpfunwind.Object // nil: the kernel has none
+	*bpfunwind.Loaded // nil: the kernel has none
 	queued            bool
 }
 
@@ -56,7 +56,7 @@ func newTables(kernel *bpfunwind.Unwinder, get func(*unwind.Object, bool) (*bpfu
 
 // of returns an object's tables in the kernel, nil if there are none yet. ok is false if it must be asked again
 // in another round.
-func (t *tables) of(o *unwind.Object) (in *bpfunwind.Object, ok bool) {
+func (t *tables) of(o *unwind.Object) (in *bpfunwind.Loaded, ok bool) {
 	known := t.objects[o]
 	if known == nil {
 		if t.read > readTime || t.looked > leastMaking+time.Since(t.begun)/makingParts {
@@ -66,7 +66,7 @@ func (t *tables) of(o *unwind.Object) (in *bpfunwind.Object, ok bool) {
 		known = &inTables{}
 		t.objects[o] = known
 		if cached, err := t.get(o, false); cached != nil && err == nil {
-			known.Object, _ = t.kernel.AddObject(cached) // without room for it, its samples come with copies
+			known.Loaded, _ = t.kernel.AddTables(cached) // without room for it, its samples come with copies
 			known.queued = true
 		}
 		t.read += time.Since(begin)
@@ -76,7 +76,7 @@ func (t *tables) of(o *unwind.Object) (in *bpfunwind.Object, ok bool) {
 		known.queued = true
 		t.queue = append(t.queue, o)
 	}
-	return known.Object, true
+	return known.Loaded, true
 }
 
 // affords reports whether there is time to make more tables.
@@ -92,8 +92,8 @@ func (t *tables) take() (fresh bool) {
 	case m := <-t.done:
 		t.making, t.spent = false, t.spent+m.took
 		if known := t.objects[m.object]; known != nil && m.tables != nil { // it may have been released since
-			known.Object, _ = t.kernel.AddObject(m.tables)
-			fresh = known.Object != nil
+			known.Loaded, _ = t.kernel.AddTables(m.tables)
+			fresh = known.Loaded != nil
 		}
 	default:
 	}
@@ -123,13 +123,13 @@ func (t *tables) release(are func(*unwind.Object) bool) (waiting bool) {
 	if tidy {
 		t.tidied = time.Now()
 	}
-	remove := func(o *bpfunwind.Object) bool { return o == nil || t.kernel.RemoveObject(o) == nil }
+	remove := func(o *bpfunwind.Loaded) bool { return o == nil || t.kernel.RemoveTables(o) == nil }
 	for o, known := range t.objects {
 		switch {
-		case are(o) && !remove(known.Object):
-			t.leaving = append(t.leaving, known.Object)
+		case are(o) && !remove(known.Loaded):
+			t.leaving = append(t.leaving, known.Loaded)
 		case are(o):
-		case !tidy || o.Needed() || !remove(known.Object):
+		case !tidy || o.Needed() || !remove(known.Loaded):
 			continue
 		}
 		delete(t.objects, o)

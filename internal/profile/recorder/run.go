@@ -35,7 +35,7 @@ type run struct {
 	opt     *Options
 	c       Console
 	command []string
-	made    *ondemand.Maker
+	maker   *ondemand.Maker
 	tables  func(o *unwind.Object, wanted bool) (*bpfunwind.Tables, error) // see record.Options
 	objects *unwind.Objects
 	names   *symbolize.Namer
@@ -79,13 +79,13 @@ func Run(ctx context.Context, command []string, opt *Options, c Console) (status
 		return max(status, failed), err
 	}
 	stopCompiling()
-	r.made.End() // unwinding is over
+	r.maker.End() // unwinding is over
 	whole := r.write(p.raw)
 	r.signals.stop()
 	if whole && ctx.Err() == nil {
 		limited, stop := context.WithTimeout(ctx, fillPatience)
 		defer stop()
-		r.made.FillCache(limited, runtime.GOMAXPROCS(0), c.Filling(true))
+		r.maker.FillCache(limited, runtime.GOMAXPROCS(0), c.Filling(true))
 	}
 	return status, nil
 }
@@ -98,19 +98,19 @@ const fillPatience = 2 * time.Second
 // that programs make are looked for in /tmp, where perf's convention has them: tools/perf/Documentation/jit-
 // interface.txt.
 func (r *run) prepare(compiling context.Context) {
-	r.made = ondemand.New(ondemand.Options{Keep: r.opt.Run.Cache, Options: rows.Options{
+	r.maker = ondemand.New(ondemand.Options{Keep: r.opt.Run.Cache, Options: rows.Options{
 		Source: r.opt.Sampling.Source, TablesOnly: r.opt.Sampling.TablesOnly, Background: true, Wait: r.patience,
 	}})
 	r.objects = unwind.NewObjects(unwind.Options{
 		DebugDirs: unwind.DefaultDebugDirs(),
 		VDSO:      func() ([]byte, error) { return procfs.VDSO("/proc/self") },
-		Prepare:   r.made.Prepare,
+		Prepare:   r.maker.Prepare,
 		Compile: func(name string, file io.ReaderAt, size int64) ([]byte, error) {
-			return r.made.EhElf(compiling, name, file, size)
+			return r.maker.EhElf(compiling, name, file, size)
 		},
 	})
 	r.tables = func(o *unwind.Object, wanted bool) (*bpfunwind.Tables, error) {
-		return r.made.Tables(compiling, o, wanted)
+		return r.maker.Tables(compiling, o, wanted)
 	}
 	r.places = jit.NewPlaces(true, "/tmp")
 	names := r.nameOptions()

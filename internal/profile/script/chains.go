@@ -38,14 +38,14 @@ func (run *runner) take(b *batch) (e perfdata.Entry) {
 	return e
 }
 
-// place is an address in an object.
-type place struct {
+// linkAddr is an address in an object.
+type linkAddr struct {
 	object *unwind.Object
 	addr   uint64 // link-time
 }
 
-// placed is what is known of a place.
-type placed struct {
+// chained is what is known of an address, for chains.
+type chained struct {
 	signal bool   // it is a signal frame: its caller was interrupted, it did not call
 	hits   uint64 // frames there
 }
@@ -106,14 +106,14 @@ func (w *worker) signalFrame(m *unwind.Mapping, pc uint64) bool {
 	}
 	bias, ok := m.Object.Bias(m)
 	// The answer is remembered: most frames of a profile are in few places.
-	key := place{object: m.Object}
+	key := linkAddr{object: m.Object}
 	if ok {
 		key.addr = pc - bias
 	}
-	p := w.places[key]
+	p := w.linkAddrs[key]
 	if p == nil {
-		p = &placed{signal: ok && m.Object.SignalFrame(key.addr)}
-		w.places[key] = p
+		p = &chained{signal: ok && m.Object.SignalFrame(key.addr)}
+		w.linkAddrs[key] = p
 	}
 	p.hits++
 	return p.signal
@@ -121,7 +121,7 @@ func (w *worker) signalFrame(m *unwind.Mapping, pc uint64) bool {
 
 // chainHits adds the frames in each object to counts: without names, no cache of names has counted them.
 func (w *worker) chainHits(counts map[*unwind.Object]symbolize.Hits) {
-	for key, p := range w.places {
+	for key, p := range w.linkAddrs {
 		h := counts[key.object]
 		h.All += p.hits
 		counts[key.object] = h

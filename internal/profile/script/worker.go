@@ -15,15 +15,15 @@ import (
 // worker unwinds, names and formats batches. Its caches are its own, so that frames need no lock; what workers share,
 // such as symbol tables, has locks and is asked once a frame.
 type worker struct {
-	run    *runner
-	names  *symbolize.Cache
-	format stackfmt.Worker
-	pcs    []uint64 // room for one walk
-	walker unwind.Walker
-	stack  []*frame.Frame    // of the current sample, innermost first
-	end    unwind.Cause      // why the walk of the current sample ended
-	begun  bool              // a batch was done before
-	places map[place]*placed // with call chains instead of names
+	run       *runner
+	names     *symbolize.Cache
+	format    stackfmt.Worker
+	pcs       []uint64 // room for one walk
+	walker    unwind.Walker
+	stack     []*frame.Frame        // of the current sample, innermost first
+	end       unwind.Cause          // why the walk of the current sample ended
+	begun     bool                  // a batch was done before
+	linkAddrs map[linkAddr]*chained // with call chains instead of names
 
 	// Counts for the Summary.
 	samples, kernelFrames, userFrames, unwound, compat uint64
@@ -42,10 +42,10 @@ func newWorker(run *runner) *worker {
 	format := run.opt.Format.Worker()
 	w := &worker{
 		run: run, names: run.names.NewCache(format.Render), format: format,
-		pcs:    make([]uint64, run.opt.MaxStack),
-		endsIn: make(map[*unwind.Object]*[unwind.NumCauses]uint64),
-		walker: unwind.Walker{FramePointers: run.opt.FramePointers},
-		places: make(map[place]*placed),
+		pcs:       make([]uint64, run.opt.MaxStack),
+		endsIn:    make(map[*unwind.Object]*[unwind.NumCauses]uint64),
+		walker:    unwind.Walker{FramePointers: run.opt.FramePointers},
+		linkAddrs: make(map[linkAddr]*chained),
 	}
 	if run.chains == nil { // names are prepared in the background, from the first frame in an object on
 		w.walker.OnObject = run.names.Foresee

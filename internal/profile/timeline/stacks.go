@@ -46,7 +46,7 @@ func categories() []category {
 type kind int
 
 const (
-	proven  kind = iota
+	certain kind = iota
 	guess        // found by the frame pointer
 	blocked      // of a thread that is off the processor
 	kinds
@@ -74,7 +74,7 @@ func unnamed(f *frame.Frame) string { return fmt.Sprintf("0x%x", f.IP) }
 // of all calls takes one entry for each distinct stack, however many samples have it. It is for one goroutine.
 type stacks struct {
 	nodes   []node // nodes without repetition, and the number of each
-	known   map[node]int32
+	nodeIDs map[node]int32
 	list    []call // stacks without repetition, and the number of each
 	numbers map[call]int32
 }
@@ -86,15 +86,17 @@ type call struct {
 }
 
 // newStacks returns empty tables.
-func newStacks() *stacks { return &stacks{known: make(map[node]int32), numbers: make(map[call]int32)} }
+func newStacks() *stacks {
+	return &stacks{nodeIDs: make(map[node]int32), numbers: make(map[call]int32)}
+}
 
 // node returns the number of a node, a new one if need be.
 func (s *stacks) node(n node) int32 {
-	i, ok := s.known[n]
+	i, ok := s.nodeIDs[n]
 	if !ok {
 		i = int32(len(s.nodes))
 		s.nodes = append(s.nodes, n)
-		s.known[n] = i
+		s.nodeIDs[n] = i
 	}
 	return i
 }

@@ -76,7 +76,7 @@ func (w *worker) Add(b []byte, s *stackfmt.Sample) []byte {
 	guessed := s.Guessed
 	// Outermost first, as stacks grow from callers.
 	for i := len(s.Frames) - 1; i >= 0; i-- {
-		k := proven
+		k := certain
 		// Guessed has the indexes of frames in ascending order.
 		if len(guessed) > 0 && guessed[len(guessed)-1] == i {
 			k = guess
