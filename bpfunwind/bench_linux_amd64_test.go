@@ -108,6 +108,7 @@ const measureEnv = "BPFUNWIND_MEASURE"
 // TestMeasure counts walks of events that follow each other at full speed; with BPFUNWIND_MEASURE it prints what they
 // took.
 func TestMeasure(t *testing.T) {
+	testtool.Long(t)
 	long := os.Getenv(measureEnv) != ""
 	for _, c := range []struct {
 		event               string
@@ -126,7 +127,6 @@ func TestMeasure(t *testing.T) {
 		if long {
 			c.n *= 20
 		}
-		c.n = testtool.Few(c.n, c.n/10)
 		w := newWorkload(t, c.event, c.frames, c.bytes, c.n)
 		walks, frames := 0, 0
 		w.s.onSample = func(s *Sample) {

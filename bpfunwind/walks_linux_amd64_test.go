@@ -34,7 +34,7 @@ func TestDeep(t *testing.T) {
 		{"3000", "4000"}}) {
 		n, err := strconv.Atoi(c.frames)
 		require.NoError(t, err)
-		s := newSession(t, Options{MaxTime: 1e8})
+		s := newSession(t, Options{MaxTime: 1e8, RingSize: 1 << 25}) // for all samples
 		run := func(times string) {
 			s.run("/bin/sh", "-c", "ulimit -s unlimited; exec "+program+" "+c.frames+" "+c.bytes+" "+times)
 		}

@@ -29,6 +29,7 @@ func install(t *testing.T) string {
 	} {
 		cmd := exec.Command(args[0], args[1:]...)
 		cmd.Dir = top
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build, for ehasm preload beside LD_PRELOAD
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%q: %s", args, out)
 	}

@@ -122,7 +122,7 @@ func (n *countRows) row(start, end Addr, st *state) { *n++ }
 func BenchmarkStep(b *testing.B) {
 	path, ok := benchFiles()["libc"]
 	if !ok {
-		b.Skip("no libc")
+		b.Skip("needs a libc")
 	}
 	o, err := Open(path)
 	if err != nil {

@@ -20,7 +20,7 @@ func TestTableAgainstRawRows(t *testing.T) {
 		"/usr/lib/x86_64-linux-gnu/libstdc++.so.6"}) {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			if _, err := os.Stat(path); err != nil {
-				t.Skipf("%s is not installed", path)
+				t.Skip("needs", path)
 			}
 			o, err := Open(path)
 			require.NoError(t, err)

@@ -149,7 +149,7 @@ func TestParseRefuses(t *testing.T) {
 	t.Run("not an eh_elf", func(t *testing.T) {
 		exe, err := os.ReadFile("/proc/self/exe")
 		if err != nil {
-			t.Skip("no /proc")
+			t.Skip("needs /proc")
 		}
 		require.ErrorIs(t, ehelf.ParseOnly(exe), ehelf.ErrNotEhElf)
 	})
@@ -169,7 +169,7 @@ func TestOpen(t *testing.T) {
 	o, err := ehelf.OpenUnchecked(path)
 	if err != nil {
 		require.ErrorIs(t, err, ehelf.ErrUnsupportedHost)
-		t.Skip(err)
+		t.Skip("needs a processor and a system with eh_elfs:", err)
 	}
 	defer o.Close()
 
@@ -217,7 +217,7 @@ func TestOpenFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o, err := open(path, bytes.NewReader(object))
 			if errors.Is(err, ehelf.ErrUnsupportedHost) {
-				t.Skip(err)
+				t.Skip("needs a processor and a system with eh_elfs:", err)
 			}
 			require.NoError(t, err)
 			require.NoError(t, o.Close())
@@ -257,7 +257,7 @@ func TestCheckObject(t *testing.T) {
 		o, err := ehelf.FromBytes(imageOf(t, elfouttest.Tiny(), src))
 		if err != nil {
 			require.ErrorIs(t, err, ehelf.ErrUnsupportedHost)
-			t.Skip(err)
+			t.Skip("needs a processor and a system with eh_elfs:", err)
 		}
 		t.Cleanup(func() { o.Close() })
 		return o

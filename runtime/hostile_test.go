@@ -40,7 +40,7 @@ func TestSeccomp(t *testing.T) {
 		args := append([]string{k.path("sandbox")}, strings.Fields(c.what)...)
 		want := k.mustRun(t, "", nil, args...)
 		if strings.HasPrefix(want, "cannot forbid") {
-			t.Skip("seccomp is not to be had here")
+			t.Skip("needs seccomp")
 		}
 		require.Contains(t, want, "deeper: 2", "20 and a few frames")
 		said, figures, err := underPreload(t, k, args...)

@@ -36,7 +36,7 @@ func TestRecordAllocStorms(t *testing.T) {
 				want = exit.ExitCode()
 			}
 			if mode == "sealing" && want != 0 {
-				t.Skip("seccomp is not to be had here")
+				t.Skip("needs seccomp")
 			}
 			require.Contains(t, string(alone), " 0 wrong\n")
 			out, said, status := r.record(t, "--period", "2K", "-o", "p.pb.gz", program, mode, "1")

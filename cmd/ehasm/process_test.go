@@ -210,7 +210,7 @@ func TestJSON(t *testing.T) {
 func TestEverything(t *testing.T) {
 	testtool.Need(t, "ls")
 	if _, err := os.Stat("/proc/self/maps"); err != nil {
-		t.Skip("no /proc here")
+		t.Skip("needs /proc")
 	}
 	ls, err := exec.LookPath("ls")
 	require.NoError(t, err)

@@ -36,7 +36,7 @@ func TestBuildJSONNames(t *testing.T) {
 	odd, plain := filepath.Join(dir, "a\xff\xfe.so"), filepath.Join(dir, "b.so")
 	for _, path := range []string{odd, plain} {
 		if err := os.WriteFile(path, programOf("main"), 0o755); err != nil {
-			t.Skip("this file system takes no such name: ", err)
+			t.Skip("needs a file system for this name:", err)
 		}
 	}
 	missing := filepath.Join(dir, "\xff")

@@ -19,7 +19,7 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
-		t.Skipf("no pseudo-terminal: %v", err)
+		t.Skip("needs a pseudo-terminal, from /dev/ptmx:", err)
 	}
 	t.Cleanup(func() { master.Close() })
 	fd := int(master.Fd())
@@ -34,7 +34,7 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 25, Col: 100})
 	}
 	if err != nil {
-		t.Skipf("no pseudo-terminal: %v", err)
+		t.Skip("needs a pseudo-terminal, from /dev/ptmx:", err)
 	}
 	return master, slave
 }

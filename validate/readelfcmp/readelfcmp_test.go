@@ -38,7 +38,7 @@ func TestRowsAgainstReadelf(t *testing.T) {
 	for _, path := range append(paths, program) {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			if _, err := os.Stat(path); err != nil {
-				t.Skipf("%s is not installed", path)
+				t.Skip("needs", path)
 			}
 			res, err := Compare(path)
 			require.NoError(t, err)

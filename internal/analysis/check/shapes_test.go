@@ -440,6 +440,7 @@ func TestCompiled(t *testing.T) {
 
 // TestGo: Go's tables say nothing of registers, and its functions keep none. That is no warning.
 func TestGo(t *testing.T) {
+	testtool.Long(t) // go links
 	dir := t.TempDir()
 	source := filepath.Join(dir, "main.go")
 	require.NoError(t, os.WriteFile(source,

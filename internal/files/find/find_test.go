@@ -155,7 +155,7 @@ func TestUnreadable(t *testing.T) {
 
 func needProc(t *testing.T) {
 	if _, err := os.Stat("/proc/self/maps"); err != nil {
-		t.Skip("no /proc here")
+		t.Skip("needs /proc")
 	}
 }
 

@@ -87,7 +87,7 @@ func TestClosureEqualsLdd(t *testing.T) {
 		assert.Equal(t, want, closurePaths(t, r, file), file)
 	}
 	if compared == 0 {
-		t.Skip("no dynamically linked file to compare")
+		t.Skip("needs a dynamically linked file")
 	}
 	t.Logf("%d files compared", compared)
 }
@@ -313,7 +313,7 @@ func TestCachePrefersHwcaps(t *testing.T) {
 	exe, err := os.Executable() // an x86-64 ELF file where this test can run
 	require.NoError(t, err)
 	if f := newResolver(Loader{}).open(exe); f.err != nil {
-		t.Skip("the test itself is no x86-64 ELF file")
+		t.Skip("needs x86-64 ELF files")
 	}
 	r := newResolver(Loader{Cache: "named", Hwcaps: []string{"x86-64-v3", "x86-64-v2"}})
 	plain, v2 := filepath.Join(dir, "plain"), filepath.Join(dir, "v2")

@@ -115,7 +115,7 @@ func TestAccessList(t *testing.T) {
 			}
 			err := unix.Setxattr(filepath.Join(dir, of), "system.posix_acl_access", list, 0)
 			if errors.Is(err, unix.ENOTSUP) {
-				t.Skip("the file system has no access lists")
+				t.Skip("needs a file system with access lists")
 			}
 			require.NoError(t, err)
 			f, err := OpenTrusted(filepath.Join(dir, "a/b/file"))
