@@ -61,10 +61,10 @@ static void in_function(struct reader *r, uint64_t pc, uint64_t start, uint64_t 
     struct ehx_what *is)
 {
     is->step.kind = KIND_ASK;
-    for (uint64_t at = start; r->p < r->end;) {
+    for (uint64_t pos = start; r->p < r->end;) {
         uint64_t gap = uleb(r), form = gap % FORMS, n = CALL_SIZE,
             kind = form == FORM_CLEANUP ? KIND_CLEANUP : KIND_SKIP, up = size, args = 0;
-        at += gap / FORMS;
+        pos += gap / FORMS;
         if (form == FORM_OTHER) {
             n = uleb(r);
             kind = n & 7;
@@ -78,14 +78,14 @@ static void in_function(struct reader *r, uint64_t pc, uint64_t start, uint64_t 
             is->step.kind = KIND_HAND_OVER;
             return;
         }
-        if (pc < at)
+        if (pc < pos)
             return;
-        if (pc - at < n) {
+        if (pc - pos < n) {
             is->step.kind = (uint8_t)(kind | (args != 0 ? KIND_ARGS : 0));
             is->pad = ehx_pad_(bias + start + (size - up)) | args << PAD_BITS;
             return;
         }
-        at += n;
+        pos += n;
     }
 }
 
@@ -175,14 +175,15 @@ void ehx_site_(const struct ehu_table *table, const struct ehu_object *o, uint64
     if (low == 0)
         return;
     group += (low - 1) * GROUP;
-    uint64_t at = base + u32(group), lsda = base, offset = u32(group + 4);
+    uint64_t pos = base + u32(group), lsda = base, offset = u32(group + 4);
     if (offset > size)
         goto bad;
     struct reader r = {stream + offset, stream + size, false};
     uint64_t which = personalities + 1; /* the first of a group says which */
     for (int i = 0; i < PER_GROUP && r.p < r.end; i++) {
         uint64_t gap = uleb(&r), length = uleb(&r), body = uleb(&r);
-        uint64_t start = gap & 2 ? at + (gap >> 2) : ((at + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1)) + (gap >> 2) * ALIGNMENT;
+        uint64_t aligned = (pos + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1);
+        uint64_t start = gap & 2 ? pos + (gap >> 2) : aligned + (gap >> 2) * ALIGNMENT;
         if (r.bad || body > (uint64_t)(r.end - r.p))
             goto bad;
         struct reader b = {r.p, r.p + body, false};
@@ -195,8 +196,8 @@ void ehx_site_(const struct ehu_table *table, const struct ehu_object *o, uint64
             lsda += uleb(&b);
         if (b.bad || which > personalities)
             goto bad;
-        at = start + length;
-        if (pc >= at)
+        pos = start + length;
+        if (pc >= pos)
             continue;
         if (which == 0)
             goto bad; /* all of it is to be handed over */

@@ -18,7 +18,7 @@ struct _Unwind_Context {
     uint64_t magic[2];
     uint64_t ip; /* the frame's pc */
     const eh_elf_regs_t *first; /* of the first frame */
-    size_t at; /* number of the frame */
+    size_t index; /* number of the frame */
     bool followed; /* the cursor is at the frame: most callbacks ask for the pc alone */
     bool at_end; /* past the outermost frame, where libgcc calls back once more */
     ehu_cursor_t cursor;
@@ -41,7 +41,7 @@ static bool follow(struct _Unwind_Context *c)
     if (c->followed)
         return true;
     ehu_cursor_retry_(&c->cursor, c->first);
-    for (size_t i = 0; i < c->at; i++)
+    for (size_t i = 0; i < c->index; i++)
         if (ehu_step(&c->cursor) != 1)
             return false;
     c->followed = true;
@@ -51,12 +51,12 @@ static bool follow(struct _Unwind_Context *c)
 /* next goes to the next frame. */
 static bool next(struct _Unwind_Context *c, const struct walked *w)
 {
-    if (c->at == KEPT_PCS && !follow(c))
+    if (c->index == KEPT_PCS && !follow(c))
         return false;
     if (c->followed && ehu_step(&c->cursor) != 1)
         return false;
-    c->ip = c->followed ? ehu_pc_(&c->cursor) : w->pc[c->at];
-    c->at++;
+    c->ip = c->followed ? ehu_pc_(&c->cursor) : w->pc[c->index];
+    c->index++;
     return true;
 }
 
@@ -68,13 +68,13 @@ static _Unwind_Reason_Code call_back(_Unwind_Trace_Fn trace, void *arg, const eh
     struct _Unwind_Context c;
     memcpy(c.magic, magic, sizeof magic);
     c.first = regs;
-    c.at = 0;
+    c.index = 0;
     c.followed = c.at_end = false;
     c.ip = regs->reg[EH_ELF_RIP];
     for (;;) {
         if (trace(&c, arg) != _URC_NO_REASON)
             return _URC_FATAL_PHASE1_ERROR;
-        if (c.at == w->steps)
+        if (c.index == w->steps)
             break;
         if (!next(&c, w))
             return _URC_FATAL_PHASE1_ERROR;

@@ -126,10 +126,10 @@ static struct ehr_live *live_at(uint64_t hash, uint64_t i)
 /* step_filter counts in the filter; a count that has reached the maximum stays. */
 static void step_filter(const void *p, int by)
 {
-    uint8_t *at = &ehr_private_->filter[(uintptr_t)p >> EHR_FILTER_SHIFT & ((1 << EHR_FILTER_BITS) - 1)],
-        was = __atomic_load_n(at, __ATOMIC_RELAXED);
+    uint8_t *cell = &ehr_private_->filter[(uintptr_t)p >> EHR_FILTER_SHIFT & ((1 << EHR_FILTER_BITS) - 1)],
+        was = __atomic_load_n(cell, __ATOMIC_RELAXED);
     while (was != MOST && !(by < 0 && was == 0) &&
-           !__atomic_compare_exchange_n(at, &was, (uint8_t)(was + by), true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+           !__atomic_compare_exchange_n(cell, &was, (uint8_t)(was + by), true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
         ;
 }
 

@@ -263,23 +263,23 @@ struct ehr_process *ehr_process_(void)
 /* ------------------------------------------------------------------------------ the stacks */
 
 /* chunk_end is where the chunk that a place in the window belongs to ends: a chunk that is full ends at its free place. */
-static uint64_t chunk_end(uint64_t at) { return EHR_PAGE + (at - EHR_PAGE + EHR_CHUNK - 1) / EHR_CHUNK * EHR_CHUNK; }
+static uint64_t chunk_end(uint64_t offset) { return EHR_PAGE + (offset - EHR_PAGE + EHR_CHUNK - 1) / EHR_CHUNK * EHR_CHUNK; }
 
 /* room returns place for a stack. */
 static struct ehr_stack *room(struct ehr_process *p, size_t frames)
 {
     size_t size = (sizeof(struct ehr_stack) + frames * sizeof(uint64_t) + EHR_LINE - 1) & ~(size_t)(EHR_LINE - 1);
-    uint64_t at = atomic_load(&ehr_private_->free);
-    while (at + size <= chunk_end(at))
-        if (atomic_compare_exchange_weak(&ehr_private_->free, &at, at + size))
-            return (struct ehr_stack *)(void *)(window + at);
+    uint64_t offset = atomic_load(&ehr_private_->free);
+    while (offset + size <= chunk_end(offset))
+        if (atomic_compare_exchange_weak(&ehr_private_->free, &offset, offset + size))
+            return (struct ehr_stack *)(void *)(window + offset);
     struct ehr_chunk *next = claim(EHR_STACKS, p);
     if (!next)
         return NULL;
     publish(next);
     uint64_t begin = (uint64_t)((char *)(next + 1) - window);
     /* else another thread has one, too, and this one is for one stack */
-    atomic_compare_exchange_strong(&ehr_private_->free, &at, begin + size);
+    atomic_compare_exchange_strong(&ehr_private_->free, &offset, begin + size);
     return (struct ehr_stack *)(void *)(window + begin);
 }
 

@@ -131,17 +131,17 @@ static bool in_window(const eh_elf_memory_t *m, uint64_t addr, uint64_t size)
 static size_t leave_plt(struct ehu_walk *c, const uint8_t *p)
 {
     eh_elf_regs_t *r = &c->regs;
-    uint64_t cfa = plt_cfa(p, r->reg[EH_ELF_RIP]), at = r->reg[EH_ELF_RSP] + cfa - WORD, pc;
+    uint64_t cfa = plt_cfa(p, r->reg[EH_ELF_RIP]), slot = r->reg[EH_ELF_RSP] + cfa - WORD, pc;
     if (cfa == 0)
         return 0;
-    if (in_window(&c->memory, at, WORD)) {
-        memcpy(&pc, (const void *)(uintptr_t)at, WORD);
-    } else if (ehu_probe_word_(NULL, at, &pc) != 0) {
+    if (in_window(&c->memory, slot, WORD)) {
+        memcpy(&pc, (const void *)(uintptr_t)slot, WORD);
+    } else if (ehu_probe_word_(NULL, slot, &pc) != 0) {
         r->status = EH_ELF_UNREADABLE;
         return 0;
     }
     r->reg[EH_ELF_RIP] = pc;
-    r->reg[EH_ELF_RSP] = at + WORD;
+    r->reg[EH_ELF_RSP] = slot + WORD;
     r->valid &= ~(uint32_t)CALLER_SAVED;
     r->exact = 0;
     return 1;

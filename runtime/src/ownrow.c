@@ -59,11 +59,11 @@ static uint64_t eh_frame(struct image *m)
             m->origin = m->base + p.p_vaddr - p.p_offset;
         if (p.p_type != PT_GNU_EH_FRAME)
             continue;
-        uint64_t at = m->base + p.p_vaddr;
-        if (!get(m, at, &hdr, sizeof hdr))
+        uint64_t addr = m->base + p.p_vaddr;
+        if (!get(m, addr, &hdr, sizeof hdr))
             return 0;
-        at += offsetof(__typeof__(hdr), frame) + (uint64_t)(int64_t)hdr.frame;
-        return get(m, at, first, sizeof first) && memcmp(first, cie, sizeof cie) == 0 ? at : 0;
+        addr += offsetof(__typeof__(hdr), frame) + (uint64_t)(int64_t)hdr.frame;
+        return get(m, addr, first, sizeof first) && memcmp(first, cie, sizeof cie) == 0 ? addr : 0;
     }
     return 0;
 }
@@ -71,7 +71,7 @@ static uint64_t eh_frame(struct image *m)
 /* The instructions of an FDE. */
 struct program {
     struct image *image;
-    uint64_t at, end;
+    uint64_t addr, end;
     bool bad;
 };
 
@@ -79,8 +79,8 @@ struct program {
 static uint32_t number(struct program *p, uint64_t n)
 {
     uint32_t value = 0;
-    p->bad |= p->at > p->end || n > p->end - p->at || !get(p->image, p->at, &value, n);
-    p->at += n;
+    p->bad |= p->addr > p->end || n > p->end - p->addr || !get(p->image, p->addr, &value, n);
+    p->addr += n;
     return value;
 }
 
@@ -106,16 +106,16 @@ static bool find_fde(struct image *m, uint64_t pc, struct program *p, uint64_t *
         uint8_t augmentation;
     } fde;
     enum { HEADER = 17 };
-    uint64_t frame = eh_frame(m), at = frame + sizeof cie;
-    for (int i = 0; frame != 0 && i < MAX_ENTRIES && get(m, at, &fde, HEADER); i++) {
+    uint64_t frame = eh_frame(m), addr = frame + sizeof cie;
+    for (int i = 0; frame != 0 && i < MAX_ENTRIES && get(m, addr, &fde, HEADER); i++) {
         if (fde.length < HEADER - sizeof fde.length || fde.augmentation != 0 ||
-            at + sizeof fde.length - fde.cie != frame)
+            addr + sizeof fde.length - fde.cie != frame)
             return false;
-        *start = at + offsetof(__typeof__(fde), start) + (uint64_t)(int64_t)fde.start;
-        *p = (struct program){m, at + HEADER, at + sizeof fde.length + fde.length, false};
+        *start = addr + offsetof(__typeof__(fde), start) + (uint64_t)(int64_t)fde.start;
+        *p = (struct program){m, addr + HEADER, addr + sizeof fde.length + fde.length, false};
         if (pc - *start < fde.size)
             return true;
-        at = p->end;
+        addr = p->end;
     }
     return false;
 }
@@ -131,7 +131,7 @@ static bool interpret(struct program *p, uint64_t start, uint64_t pc, struct row
     enum { NOP = 0, ADVANCE1 = 2, ADVANCE2 = 3, ADVANCE4 = 4, DEF_CFA_OFFSET = 14, ADVANCE = 1, OFFSET = 2,
         RESTORE = 3 };
     *row = (struct row){RSP_CFA, {[EH_ELF_RIP] = 1}};
-    while (p->at < p->end && !p->bad) {
+    while (p->addr < p->end && !p->bad) {
         uint32_t op = number(p, 1), low = op & 63;
         if (op >> 6 > ADVANCE && low >= EH_ELF_NUM_REGS)
             return false;
