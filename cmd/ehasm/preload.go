@@ -173,6 +173,7 @@ func runPreload(ctx context.Context, command []string, opt *preloadOptions, c *c
 	if !opt.quiet {
 		environ = explaining(environ, launches)
 	}
+	host.StopTimer()
 	err = syscall.Exec(path, command, environ)
 	if errors.Is(err, syscall.ENOEXEC) { // as execvp(3) does
 		err = syscall.Exec(find.Shell, append([]string{find.Shell, path}, command[1:]...), environ)

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/ehasm/ehasm/internal/files/host"
 	"github.com/ehasm/ehasm/internal/profile/script"
 	"github.com/ehasm/ehasm/internal/profile/stackfmt"
 	"github.com/ehasm/ehasm/perfdata"
@@ -194,6 +195,7 @@ func Become(args []string) error {
 		err = os.Setenv(callsVariable, strconv.Itoa(calls+1))
 	}
 	if err == nil {
+		host.StopTimer()
 		// perf chooses its command by argv[0], too, so it gets its own name.
 		err = syscall.Exec(perf, append([]string{"perf"}, args...), os.Environ())
 	}
