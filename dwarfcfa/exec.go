@@ -45,9 +45,8 @@ type Interp struct {
 // state is what the program of an FDE works on.
 type state struct {
 	row Row
-	// The operands of the last DW_CFA_def_cfa*, which a def_cfa_register or
-	// def_cfa_offset goes back to after an expression, as in libgcc and readelf.
-	cfaReg    uint16
+	// The offset of the last DW_CFA_def_cfa*, which a def_cfa_register goes back to after an expression, as in libgcc
+	// and readelf.
 	cfaOffset int64
 	// fresh has the bit of each register whose rule was set since the current
 	// row began; above, of each whose RuleOffset was set in the FDE, in a row
@@ -286,7 +285,7 @@ func clampReg(reg uint64) uint16 { return uint16(min(reg, math.MaxUint16)) }
 
 // setCFA makes the CFA a register plus an offset.
 func (st *state) setCFA(reg uint16, offset int64) {
-	st.cfaReg, st.cfaOffset = reg, offset
+	st.cfaOffset = offset
 	st.row.CFA = CFARule{Kind: CFARegOffset, Reg: reg, Offset: offset}
 }
 

@@ -93,10 +93,9 @@ type MemoryAccess struct {
 
 // CounterRead holds the counters of a sample.
 type CounterRead struct {
-	ReadValue     uint64    // of the first counter
-	ReadTimes     [2]uint64 // ns enabled, and running
-	ReadLost      uint64    // samples lost of this event
-	readGroupSize uint64    // counters of the group; 0: no group
+	ReadValue uint64    // of the first counter
+	ReadTimes [2]uint64 // ns enabled, and running
+	ReadLost  uint64    // samples lost of this event
 }
 
 // decode reads the body of a sample: the order follows perf_output_sample in
@@ -221,7 +220,6 @@ func (s *Sample) decodeRead(c *cursor, format uint64) {
 	n := uint64(1)
 	if format&formatGroup != 0 {
 		n = c.u64()
-		s.readGroupSize = n
 	} else {
 		s.ReadValue = c.u64()
 	}

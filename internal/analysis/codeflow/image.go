@@ -38,7 +38,6 @@ type Image struct {
 
 // callees is what is known of functions that are called through words of data, or through the PLT.
 type callees struct {
-	gotNames map[uint64]string // symbols whose address a word of data gets
 	noReturn map[uint64]bool   // functions that never return, by name
 	noRetGOT map[uint64]bool   // words that get the address of one
 	gotOwn   map[uint64]uint64 // functions of the file whose address a word gets by name, by word
@@ -90,7 +89,7 @@ func NewImage(r io.ReaderAt) (img *Image, err error) {
 	}
 	img = &Image{starts: map[uint64]bool{}, exported: map[uint64]bool{}, parts: map[uint64]bool{},
 		relText: map[uint64]bool{}, entry: f.Entry, lo: ^uint64(0), called: callees{
-			gotNames: map[uint64]string{}, noReturn: map[uint64]bool{}, noRetGOT: map[uint64]bool{},
+			noReturn: map[uint64]bool{}, noRetGOT: map[uint64]bool{},
 			gotOwn: map[uint64]uint64{}, own: map[uint64]uint64{}, exitsIf: map[uint64]bool{}, exitsGOT: map[uint64]bool{},
 		}}
 	if err := img.load(f, r); err != nil {

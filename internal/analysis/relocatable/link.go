@@ -105,11 +105,9 @@ type linker struct {
 	names     []string          // of undefined symbols, in the order of their stand-ins
 	byName    map[string]uint64 // their addresses
 	got       uint64            // address of the section
-	gotSlots  map[uint32]uint64 // by symbol
 	end       uint64            // of the part with bytes in the file
-	memEnd    uint64
-	image     []byte         // addresses from 0 to end, then debug
-	debug     map[int]uint64 // sections with debug information: their places in image
+	image     []byte            // addresses from 0 to end, then debug
+	debug     map[int]uint64    // sections with debug information: their places in image
 }
 
 // segment is a run of sections with the same access.
@@ -178,7 +176,7 @@ func (l *linker) layout() error {
 	for name := range l.byName {
 		l.byName[name] += l.undefined
 	}
-	l.end, l.memEnd = l.segments[len(l.segments)-1].end, next
+	l.end = l.segments[len(l.segments)-1].end
 	return nil
 }
 
@@ -191,7 +189,6 @@ func (l *linker) addOwn(seg *segment, next uint64) uint64 {
 		next += uint64(len(l.names)) * standIn
 	case elf.PF_R | elf.PF_W:
 		l.got, seg.addedGOT = next, true
-		l.gotSlots = map[uint32]uint64{}
 		next += uint64(len(l.symbols)+1) * slot
 	}
 	return next

@@ -17,7 +17,6 @@ type unit struct {
 	off, end  uint64 // in .debug_info: from its length field to the first byte past it
 	entries   uint64 // where the first entry is
 	abbrevOff uint64 // in .debug_abbrev
-	skeleton  bool   // the code is in a .dwo file
 	dwoID     uint64 // of split units; 0: none
 
 	opened sync.Once
@@ -128,7 +127,6 @@ func (u *unit) header(c *cursor) (bool, error) {
 	case utCompile, utPartial:
 	case utSkeleton, utSplitCompile:
 		u.dwoID = c.u64()
-		u.skeleton = kind == utSkeleton
 	case utType, utSplitType: // they have no code
 		// DWARF 5 has type units in .debug_info.
 		signature := c.u64()
@@ -172,11 +170,9 @@ func (s *sections) find(off uint64) *unit {
 // top is what the entry of a unit says.
 type top struct {
 	tag               uint16
-	children          bool
 	low, high, ranges value // DW_AT_low_pc, DW_AT_high_pc, DW_AT_ranges
 	stmtList          value // DW_AT_stmt_list; a form of 0 says that the attribute is absent
 	compDir, dwoName  value
-	name              value
 	dwoID             uint64
 	strBase, rngBase  value
 	rangesBase        uint64 // for the .dwo file only
@@ -196,12 +192,10 @@ func (u *unit) top() (t top, err error) {
 	if a == nil {
 		return t, fmt.Errorf("unit at %#x of .debug_info: no abbreviation %d", u.off, code)
 	}
-	t.tag, t.children, t.dwoID = a.tag, a.children, u.dwoID
+	t.tag, t.dwoID = a.tag, u.dwoID
 	for _, attribute := range a.attrs {
 		v := read(&c, attribute, u.format)
 		switch attribute.name {
-		case atName:
-			t.name = v
 		case atLanguage:
 			t.language = v.u
 		case atLowPC:

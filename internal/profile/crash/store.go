@@ -37,7 +37,6 @@ func ordinary() room { return room{100, 30 * 24 * time.Hour, 64 << 20} }
 // saved is a report in the folder.
 type saved struct {
 	name string
-	time string // as the name has it, which sorts by time
 	user string
 }
 
@@ -103,7 +102,7 @@ func (r room) make(folder string, now time.Time) error {
 		m := reportName.FindStringSubmatch(e.Name())
 		switch {
 		case m != nil && m[1] >= oldest:
-			list = append(list, saved{e.Name(), m[1], m[2]})
+			list = append(list, saved{e.Name(), m[2]})
 		// Reports that are too old, and temporary files of package output.
 		case m != nil, strings.HasPrefix(e.Name(), ".ehasm-") && strings.HasSuffix(e.Name(), ".tmp"):
 			if err := os.Remove(filepath.Join(folder, e.Name())); err != nil {

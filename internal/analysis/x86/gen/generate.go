@@ -18,7 +18,7 @@ import (
 
 // form is one entry of the tables, with Go source in place of values.
 type form struct {
-	// Each field but name and immLen becomes one of ../tables.go's form.
+	// Each field but name becomes one of ../tables.go's form.
 	space           string // s legacy, v VEX, e EVEX, x XOP
 	m, op           int    // map and opcode
 	name            string // mnemonic, in lower case
@@ -30,7 +30,6 @@ type form struct {
 	read, write     int    // whole registers
 	readOp, writeOp int    // as wide as the operand
 	n, nb           string // source of the factors of disp8, without and with broadcast
-	immLen          int    // bytes of immediates; not written out
 }
 
 // readLines returns the lines of a list, without comments and empty ones.
@@ -338,10 +337,6 @@ func vectorForm(l string) (*form, error) {
 			}
 			if i == 1 && fm.name == "mulx" || i == 0 && fm.name == "extrq" {
 				acc = 2
-			}
-			// Immediates, and registers in them.
-			if a == "I" || a[len(a)-1] == 'l' && len(a) == 2 {
-				fm.immLen = 1
 			}
 			if a == "I" {
 				a = "Iu"
