@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -29,13 +30,14 @@ func (s *session) copyTo(p *Program) {
 	}
 }
 
-// TestLaterCPU: copies may be written on a CPU that came online after Load.
+// TestLaterCPU: copies may be written on a CPU that came online after Load. Where one alone is possible, none can come.
 func TestLaterCPU(t *testing.T) {
 	s := newSession(t, Options{})
 	s.u.maps.cpus = 1
 	p, err := s.u.NewProgram(Source{Kind: RawTracepoint, Output: true})
 	require.NoError(t, err)
 	defer p.Close()
+	require.EqualValues(t, ebpf.MustPossibleCPU(), p.output.MaxEntries())
 	s.copyTo(p)
 }
 
