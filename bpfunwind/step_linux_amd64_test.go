@@ -19,6 +19,7 @@ import (
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/dwarfcfa"
+	"github.com/ehasm/ehasm/internal/testing/testtool"
 )
 
 // The long run: the number of steps beside Table.Step.
@@ -540,7 +541,7 @@ func TestSteps(t *testing.T) {
 		require.NoError(t, err)
 	}
 	real := realTables(t, "/lib/x86_64-linux-gnu/libc.so.6")
-	for _, frames := range []int{1, 2, 3, 12} {
+	for _, frames := range testtool.Sweep([]int{12, 1, 2, 3}) {
 		g := newRig(t, uint64(frames), frames)
 		for i := 0; g.steps < steps/4; i++ {
 			g.use(t, g.tablesFor(t, real, i))
