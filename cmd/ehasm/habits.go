@@ -90,8 +90,8 @@ func (v verb) unknown(err error, fs *pflag.FlagSet) error {
 	if near := nearestFlag(fs, name); len(name) > 1 && near != "" {
 		return fmt.Errorf("%w; did you mean --%s?", err, near)
 	}
-	// ehasm's own flag, which other programs have on each verb.
-	if name == "V" || output.Nearest([]string{"version"}, name) != "" {
+	// ehasm's own flag, which other programs have on each verb; -v is perf's --verbose.
+	if name == "V" || len(name) > 1 && output.Nearest([]string{"version"}, name) != "" {
 		return fmt.Errorf("%w; did you mean 'ehasm --version'?", err)
 	}
 	return err

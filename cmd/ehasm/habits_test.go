@@ -55,6 +55,7 @@ func TestHabits(t *testing.T) {
 		"record --verson ls":             "unknown flag: --verson; did you mean 'ehasm --version'?",
 		"stack --version":                "did you mean 'ehasm --version'?",
 		"build -V x":                     "did you mean 'ehasm --version'?",
+		"record -v ls":                   "unknown shorthand flag: 'v' in -v\n",
 		"script --tome 1,2":              "did you mean --time?",
 		"stack --frobnicate":             "unknown flag: --frobnicate\n",
 		"script --no-demangel perf.dat":  "did you mean --no-demangle?",

@@ -435,8 +435,7 @@ static void start(ehu_cursor_t *c, uint32_t flags)
     c->began = c->outermost = 0;
 }
 
-/* ehu_cursor_start_ begins at the registers that the caller has set in c->walk.regs. It counts a walk, so it
- * enters and leaves once. */
+/* ehu_cursor_start_ begins at the registers that the caller has set in c->walk.regs. */
 void ehu_cursor_start_(ehu_cursor_t *c)
 {
     start(c, 0);
