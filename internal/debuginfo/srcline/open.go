@@ -3,15 +3,14 @@ package srcline
 import (
 	"bytes"
 	"debug/elf"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 
 	"github.com/ehasm/ehasm/abi"
 	"github.com/ehasm/ehasm/internal/files/elffile"
@@ -68,9 +67,14 @@ func (o *Info) open(file io.ReaderAt, opt *Options) error {
 		return err
 	}
 	if o.sec == nil {
-		for _, c := range candidates(f, opt) {
-			if d, err := o.tryDebugFile(file, c); err == nil {
-				f, path = d, c.path
+		dir := ""
+		if opt.Path != "" {
+			dir = filepath.Dir(opt.Path)
+		}
+		known := elffile.DebugFileOf(f, file, dir, opt.DebugDirs)
+		for i, p := range slices.Concat(opt.DebugPaths, known.Linked) {
+			if d := o.tryDebugFile(p, known, i >= len(opt.DebugPaths)); d != nil {
+				f, path = d, p
 				break
 			}
 		}
@@ -92,39 +96,6 @@ func (o *Info) open(file io.ReaderAt, opt *Options) error {
 	return nil
 }
 
-// candidate is where a separate debug file may be.
-type candidate struct {
-	path string
-	crc  *uint32 // of the whole file, for one named by .gnu_debuglink
-}
-
-// candidates gives the paths of gdb's manual, "Debugging Information in Separate Files": by build-id first, then by
-// .gnu_debuglink.
-func candidates(f *elf.File, opt *Options) []candidate {
-	var list []candidate
-	for _, p := range opt.DebugPaths {
-		list = append(list, candidate{path: p})
-	}
-	name, rest := nameAndRest(f.Section(".gnu_debuglink"))
-	// The name is padded to a multiple of 4, with its zero.
-	if pad := (len(name) + 4) &^ 3; name != "" && filepath.Base(name) == name && opt.Path != "" && len(rest) >= 4 {
-		rest = rest[min(pad-len(name)-1, len(rest)):]
-		if len(rest) < 4 {
-			return list
-		}
-		crc := binary.LittleEndian.Uint32(rest)
-		dir := filepath.Dir(opt.Path)
-		paths := []string{filepath.Join(dir, name), filepath.Join(dir, ".debug", name)}
-		for _, d := range opt.DebugDirs {
-			paths = append(paths, filepath.Join(d, dir, name))
-		}
-		for _, p := range paths {
-			list = append(list, candidate{p, &crc})
-		}
-	}
-	return list
-}
-
 // nameAndRest splits a section that begins with a string, such as .gnu_debuglink: the name, and what follows its zero.
 // "" if there is no section, or one that is too large to hold a path (PATH_MAX, 4096).
 func nameAndRest(s *elf.Section) (string, []byte) {
@@ -140,41 +111,21 @@ func nameAndRest(s *elf.Section) (string, []byte) {
 	return string(name), rest
 }
 
-// tryDebugFile takes the file if it belongs to the object that main reads: its build-id
-// is the same, or where one of them has none, its checksum is the link's.
-func (o *Info) tryDebugFile(main io.ReaderAt, c candidate) (*elf.File, error) {
-	file, f, err := openELF(c.path)
+// tryDebugFile takes the file if it is the one that is known, and has debug information; otherwise it returns nil. For
+// linked see Is.
+func (o *Info) tryDebugFile(path string, known *elffile.DebugFile, linked bool) *elf.File {
+	file, f, err := openELF(path)
 	if err != nil {
-		return nil, err
+		return nil
 	}
-	want, _ := abi.BuildID(main)
-	got, _ := abi.BuildID(file)
-	switch {
-	case want != nil && got != nil:
-		if !bytes.Equal(want, got) {
-			err = fmt.Errorf("%s: another build-id", c.path)
-		}
-	case c.crc != nil:
-		sum := crc32.NewIEEE()
-		if _, err = io.Copy(sum, file); err == nil && sum.Sum32() != *c.crc {
-			err = fmt.Errorf("%s: another checksum", c.path)
-		}
-	default:
-		err = fmt.Errorf("%s: no build-id", c.path)
-	}
-	var s *sections
-	if err == nil {
-		// Only a file with debug information is taken.
-		if s, err = loadSections(f, file, ""); err == nil && s == nil {
-			err = ErrNone
+	if known.Is(file, linked) {
+		if s, err := loadSections(f, file, ""); err == nil && s != nil {
+			o.sec, o.files = s, append(o.files, file)
+			return f
 		}
 	}
-	if err != nil {
-		file.Close()
-		return nil, err
-	}
-	o.sec, o.files = s, append(o.files, file)
-	return f, nil
+	file.Close()
+	return nil
 }
 
 // openELF opens a regular file and reads its headers.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/ehasm/ehasm/internal/files/elffile"
 	"github.com/ehasm/ehasm/internal/files/gotable"
@@ -53,18 +54,10 @@ func FromFiles(r io.ReaderAt, files *Files) (t *Table, err error) {
 	// .symtab.
 	own := func(typ elf.SectionType) found { return fromSection(f, typ, r, files.Open) }
 	got := own(elf.SHT_SYMTAB)
-	if got.list == nil {
-		for _, path := range files.DebugPaths {
-			if got = fromDebugFile(path, nil, files.Open); got.list != nil {
-				break
-			}
-		}
-		if link := debugLink(f, r, files.Dir, files.DebugDirs); link != nil && got.list == nil {
-			for _, path := range link.paths {
-				if got = fromDebugFile(path, link, files.Open); got.list != nil {
-					break
-				}
-			}
+	debug := elffile.DebugFileOf(f, r, files.Dir, files.DebugDirs)
+	for i, path := range slices.Concat(files.DebugPaths, debug.Linked) {
+		if got.list == nil {
+			got = fromDebugFile(path, debug, i >= len(files.DebugPaths), files.Open)
 		}
 	}
 	if got.list == nil {
@@ -72,7 +65,7 @@ func FromFiles(r io.ReaderAt, files *Files) (t *Table, err error) {
 	}
 	if got.list == nil && files.Fetch != nil {
 		if path := files.Fetch(); path != "" {
-			got = fromDebugFile(path, nil, files.Open)
+			got = fromDebugFile(path, debug, false, files.Open)
 		}
 	}
 	if got.list == nil {
@@ -112,9 +105,9 @@ func fromGo(f *elf.File, r io.ReaderAt, open *OpenFiles) (got found) {
 	return got
 }
 
-// fromDebugFile reads the symbols of a separate debug file. link says how to recognise it; nil: it was found by its
-// build-id. What cannot be read gives nothing: debug files are an extra, and the next place may have a good one.
-func fromDebugFile(path string, link *debugFile, open *OpenFiles) (got found) {
+// fromDebugFile reads the symbols of a separate debug file, if it is the object's; for linked see Is. What cannot be
+// read gives nothing: debug files are an extra, and the next place may have a good one.
+func fromDebugFile(path string, debug *elffile.DebugFile, linked bool, open *OpenFiles) (got found) {
 	defer func() {
 		if recover() != nil {
 			got = found{}
@@ -130,7 +123,7 @@ func fromDebugFile(path string, link *debugFile, open *OpenFiles) (got found) {
 		}
 	}()
 	f, err := elffile.Open(file)
-	if err != nil || link != nil && !link.is(file) {
+	if err != nil || !debug.Is(file, linked) {
 		return found{}
 	}
 	return fromSection(f, elf.SHT_SYMTAB, file, open)

@@ -106,14 +106,16 @@ data: .quad 1
 
 func TestDebugFile(t *testing.T) {
 	dir := t.TempDir()
-	stripped := unwindtest.ELF{Off: 0x1000, VAddr: 0x5000, Size: 0x100}
-	full := stripped
+	stripped := unwindtest.ELF{Off: 0x1000, VAddr: 0x5000, Size: 0x100, BuildID: []byte{1, 2, 3}}
+	full, others := stripped, stripped
 	full.Funcs = []unwindtest.Func{{Name: "f", Addr: 0x5000, Size: 0x10}}
-	path := filepath.Join(dir, "x.debug")
+	others.Funcs, others.BuildID = []unwindtest.Func{{Name: "g", Addr: 0x5000, Size: 0x10}}, []byte{1, 2, 4}
+	path, old := filepath.Join(dir, "x.debug"), filepath.Join(dir, "old.debug")
 	require.NoError(t, os.WriteFile(path, full.Bytes(), 0o666))
-	table, err := FromELF(bytes.NewReader(stripped.Bytes()), "", []string{filepath.Join(dir, "absent"), path}, nil)
+	require.NoError(t, os.WriteFile(old, others.Bytes(), 0o666))
+	table, err := FromELF(bytes.NewReader(stripped.Bytes()), "", []string{filepath.Join(dir, "absent"), old, path}, nil)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"f"}, names(table, 0x5001))
+	assert.Equal(t, []string{"f"}, names(table, 0x5001), "not of another object's file where this one's was")
 }
 
 func TestText(t *testing.T) {
