@@ -36,7 +36,7 @@ const MaxParts = 8
 
 // ReadPart returns the part of size bytes at low of the object that r reads. One readable PT_LOAD that is not writable
 // must map the whole range from the file, so that file and memory agree. ReadPart reads only the headers and the range.
-// The error wraps ErrNoContent if no segment has the range, or is of reading.
+// The error wraps ErrNoContent if no segment has the range; others come from r.
 func ReadPart(r io.ReaderAt, low, size uint64) (Part, error) {
 	headers, err := programHeaders(r)
 	if err != nil {
@@ -63,8 +63,8 @@ func readPart(r io.ReaderAt, headers []programHeader, low, size uint64) (Part, e
 
 // Check returns an error that wraps ErrMismatch unless the eh_elf with this note was made from the object that r reads:
 // they have the same build-id, or none, and the same bytes in each part of the content. A build-id alone proves
-// nothing: who makes a file chooses it, and tools that rewrite files keep it. Its time is of reading the parts, up to
-// .eh_frame whole and, for rows made from code, the code.
+// nothing: who makes a file chooses it, and tools that rewrite files keep it. Check reads and hashes all parts, such as
+// .eh_frame and, for rows made from code, the code.
 func (n *Note) Check(r io.ReaderAt) error {
 	if r == nil {
 		return fmt.Errorf("%w: no object to compare with", ErrMismatch)

@@ -273,8 +273,8 @@ func (g *generator) headsBefore(heads []uint32, tail label) {
 }
 
 // tail emits the code of a tail; row is one of those that use it. rCFA is a host address: the stack's copy may lie
-// elsewhere than the stack. The two comparisons are all that a hostile stack can do: any CFA outside of the window goes
-// to the slow path, which checks each word.
+// elsewhere than the stack. Two comparisons are enough against a hostile stack: any CFA outside of the window goes to
+// the slow path, which checks each word.
 func (g *generator) tail(t *plan.Tail, row uint32, start label, hot bool) {
 	a := g.asm
 	a.bind(start)

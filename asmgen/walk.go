@@ -81,7 +81,8 @@ func (a *assembler) ifStep(to label) {
 	a.jump(x86.AJEQ, to)
 }
 
-// addConst sets to to from plus a constant. lea takes 32 bits, sign-extended; objects linked above 2 GB need more.
+// addConst stores the register from, plus c, in the register to. lea takes 32 bits, sign-extended; objects linked above
+// 2 GB need more.
 func (a *assembler) addConst(c int64, from, to int16) {
 	if c == int64(int32(c)) {
 		a.op(x86.ALEAQ, mem(from, c), reg(to))

@@ -61,7 +61,7 @@ func set(base asm.Register, off int, value int64) asm.Instruction {
 
 func move(dst, src asm.Register) asm.Instruction { return asm.Mov.Reg(dst, src) }
 
-// exchange swaps a register with a word of memory, at once. The kernel wants the operation with BPF_FETCH in the
+// exchange swaps a register with a word of memory, atomically. The kernel wants the operation with BPF_FETCH in the
 // immediate: 0xe1 (RFC 9669 §5.3).
 func exchange(base asm.Register, off int, src asm.Register) asm.Instruction {
 	ins := asm.Xchg.Mem(base, src, asm.DWord, int16(off))

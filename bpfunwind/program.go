@@ -88,8 +88,7 @@ func (p *program) emit() asm.Instructions {
 
 // acquire leaves in r8 the address of a state of this CPU that no other walk uses. Walks nest: a timer may interrupt
 // the walk of a probe, or the thread lose the CPU in it. A state is an element of an array, 4 for each CPU, taken by an
-// atomic exchange. The last state taken is the CPU's; a thread that moves to another CPU meanwhile keeps the state that
-// it has.
+// atomic exchange. A thread that moves to another CPU meanwhile keeps the state that it has.
 func (p *program) acquire() {
 	p.add(asm.FnGetSmpProcessorId.Call(), store(asm.RFP, stackCPU, asm.R0, asm.DWord))
 	for i := range maxSlots {

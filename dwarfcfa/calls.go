@@ -76,8 +76,9 @@ func (c *Calls) scan(code []byte, addr, last Addr) {
 	}
 }
 
-// indirectCall returns the length of an instruction FF with a ModRM byte if it is a call of a near address, without SIB
-// but with rsp or r12, or 0 (FF /2: Intel SDM volume 2, CALL).
+// indirectCall returns the length of a near call FF /2 by its ModRM byte (Intel SDM volume 2, CALL), 0 for other
+// instructions. It does not see the SIB byte: of a call through a table without a base, the 4 bytes of the address are
+// missing.
 func indirectCall(modRM byte) int {
 	if modRM>>3&7 != 2 {
 		return 0

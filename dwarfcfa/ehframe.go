@@ -154,8 +154,8 @@ func (o *File) readHdr(h *ehFrameHdr) error {
 	if c.err != nil {
 		return c.err
 	}
-	// libgcc searches no table of another form.
-	// unwind-dw2-fde-dip.c takes any format of the count, but only sdata4 relative to the header in the table.
+	// libgcc (unwind-dw2-fde-dip.c) takes any format of the count, but searches only a table of sdata4 relative to the
+	// header.
 	if count&^peFormatMask != 0 || table != PEDataRel|PESData4 {
 		return nil
 	}

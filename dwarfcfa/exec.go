@@ -259,8 +259,8 @@ func (in *Interp) settleState(st *state, cfa *CFARule) {
 	st.fresh = 0
 }
 
-// column maps a register number of a program to the column of a row; ok is false for the columns that rows do not have.
-// Vector registers (17 and up, psABI Figure 3.36) are the ones that rows do not have.
+// column maps a register number of a program to the column of a row; ok is false for registers that rows do not have:
+// vector registers and others (17 and up, psABI Figure 3.36).
 func column(cie *CIE, reg uint64) (col int, ok bool) {
 	if cie.RA >= NumRegs {
 		if reg == cie.RA {

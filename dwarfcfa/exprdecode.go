@@ -244,9 +244,8 @@ func asCFA(id ExprID, ops []ExprOp) CFARule {
 	return CFARule{Kind: CFAExpr, Expr: id}
 }
 
-// asRule returns the rule equal to a rule with an expression: saved at CFA+n, CFA+n itself, or a register, if it is
-// that simple.
-// Such rows need no code of their own then.
+// asRule returns the simpler rule that equals a rule with an expression, if there is one: saved at CFA+n, CFA+n
+// itself, or a register. Such rows need no code for an expression.
 func asRule(rule RegRule, ops []ExprOp) RegRule {
 	offset, ok := offsetFromCFA(ops)
 	switch {

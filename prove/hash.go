@@ -136,7 +136,7 @@ func gnuHash(name string) uint32 {
 	return h
 }
 
-// sysvLookup returns the lookup through DT_HASH (gABI chapter 5). It returns the symbol's index. The chain is followed
+// sysvLookup looks a name up through DT_HASH (gABI chapter 5) and returns the symbol's index. The chain is followed
 // at most as many steps as it has words: a loop ends the lookup.
 func (im *image) sysvLookup(name string) (uint32, error) {
 	h := sysvHash(name)
@@ -167,8 +167,8 @@ func (im *image) sysvLookup(name string) (uint32, error) {
 	return 0, imageError("DT_HASH does not lead to %s", name)
 }
 
-// gnuLookup returns the lookup through DT_GNU_HASH, its filter included, as glibc does it. It returns the symbol's
-// index. Bounds of 64 as in checkHashes.
+// gnuLookup looks a name up through DT_GNU_HASH, its filter included, as glibc does, and returns the symbol's index.
+// Bounds of 64 are as in checkHashes.
 func (im *image) gnuLookup(name string) (uint32, error) {
 	h := gnuHash(name)
 	base := im.dynamic.tags[elf.DT_GNU_HASH]

@@ -6,8 +6,9 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// Each part is proven from its invariant to the next cut: the descriptor, the CFA, rule after rule, the copying of
-// registers, the end. Expressions are in expr.go.
+// This file proves the slow path part by part, each from its invariant to the next: the descriptor, the CFA, rule after
+// rule, the copying of registers, the end. Expressions are in expr.go.
+
 // slowProof proves the slow path, which takes the steps that the fast path cannot.
 type slowProof struct {
 	*proof

@@ -55,7 +55,6 @@ type fileID struct {
 	inode uint64 // in a core, see countFiles
 }
 
-// fileOf returns which file a mapping is of.
 func fileOf(m *procfs.Mapping) fileID { return fileID{m.Name, m.Inode} }
 
 // countFiles numbers the files of each name, since a core has no inodes. list ascends. The parts of a file are mapped
@@ -153,9 +152,9 @@ type compared struct {
 	with   fileID
 }
 
-// compare compares an object's file with the memory in the core, as far as that has the file's headers and code. A
-// build-id that is known says it without: the file was found by it. The result is remembered: each mapping of a
-// file asks.
+// compare compares an object's file with the memory in the core, as far as that has the file's headers and code. Where
+// the build-id is known, the file was found by it, and no bytes are compared. The result is remembered: each mapping of
+// a file asks.
 func (c *Core) compare(o *unwind.Object, with fileID) procfs.Comparison {
 	if len(c.ids[with]) > 0 {
 		return procfs.Equal

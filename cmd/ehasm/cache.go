@@ -72,8 +72,7 @@ func cacheVerb() verb {
 	v.flags = func(fs *pflag.FlagSet) func(context.Context, []string, *console) int {
 		opt := &cacheOptions{}
 		fs.BoolVar(&opt.prune, "prune", false, "remove files not used for --unused, then down to --max-size")
-		// 90 days: longer than the quarter in which most distributions replace a library, and nothing is lost that is
-		// not made again when it is missed
+		// what is removed too early is made again when it is missed
 		unused := fs.Uint("unused", 90, "with --prune: remove files not used for `DAYS`; 0: no limit")
 		sizeFlag(fs, "max-size", "with --prune: keep at most `SIZE` bytes, such as 200M", 1,
 			func(n uint64) { opt.limits.Bytes = int64(n) })
@@ -112,7 +111,6 @@ func cache(ctx context.Context, opt *cacheOptions, c *console) int {
 	if !opt.system {
 		path, err = builder.CacheFolder(os.Getenv)
 	}
-	// Eh_elfs of the files that --only names are known by their build-ids.
 	// path ends in .build-id, the folder that gdb and elfutils would name; people know the cache by the one above.
 	r := inspect.Cache{Folder: filepath.Dir(path)}
 	if err == nil && opt.system {

@@ -20,7 +20,6 @@ type knownFindings struct {
 	of   map[string]bool // by identity
 }
 
-// setOf returns the set of the strings.
 func setOf(list []string) map[string]bool {
 	set := map[string]bool{}
 	for _, s := range list {

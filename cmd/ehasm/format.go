@@ -48,8 +48,8 @@ func declareLabels(fs *pflag.FlagSet) *[]string {
 // namingFlags have an effect in the formats that have names.
 var namingFlags = []string{"no-demangle", "inline", "signatures"}
 
-// chainsSpec is the recording itself, with call chains instead of copies of stacks: what perf record without --call-
-// graph dwarf would have written. It has no New, as it is made of records and not of named stacks.
+// chainsSpec is the recording itself, with call chains instead of copies of stacks: what perf record --call-graph fp
+// would have written. It has no New, as it is made of records and not of named stacks.
 func chainsSpec() *stackfmt.Spec {
 	return &stackfmt.Spec{Name: "perf.data", Suffixes: []string{"perf.data"}, Binary: true, Samples: true,
 		View: "perf report -i FILE"}

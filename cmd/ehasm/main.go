@@ -43,7 +43,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "ehasm: %v\n", err)
 		os.Exit(exitFailed)
 	}
-	// before the heap grows: at a limit on addresses, the Go run-time ends with a page of registers
+	// before the heap grows: the Go run-time that meets a limit (ulimit -v) ends with a page of registers
 	host.BoundMemory()
 	log.SetOutput(io.Discard) // net/http writes there what some servers send
 	ctx, stop := context.Background(), func() {}

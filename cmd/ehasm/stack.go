@@ -163,7 +163,7 @@ func (opt *stackOptions) check(fs *pflag.FlagSet, format, pointers string) (err 
 	return nil
 }
 
-// spec returns the format, of which only that is asked whether it is binary; text has no Spec.
+// spec returns the format, to ask whether it is binary; text has no Spec.
 func (opt *stackOptions) spec() *stackfmt.Spec {
 	if opt.Format == nil {
 		return &stackfmt.Spec{Name: "text"}

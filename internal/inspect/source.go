@@ -30,7 +30,7 @@ type File struct {
 	Size int64
 }
 
-// debugDirs hold separate debug files. Where distributions' -dbg packages install them.
+// debugDirs returns the folders in which distributions' packages install separate debug files.
 func debugDirs() []string { return []string{"/usr/lib/debug"} }
 
 // Name names, from the debug file, the findings that the file's own symbols do not name.

@@ -83,8 +83,7 @@ uint64_t ehx_get_start_(struct ehx_context *c)
 uint64_t ehx_get_text_(struct ehx_context *c) { return ours(c) ? 0 : libgcc__Unwind_GetTextRelBase(c); }
 uint64_t ehx_get_data_(struct ehx_context *c) { return ours(c) ? 0 : libgcc__Unwind_GetDataRelBase(c); }
 
-/* The whole of libgcc's function of that name; the reason says that a foreign catch clause ends with the
- * exception. */
+/* As libgcc's. The reason says that a catch clause of another language has ended. */
 __attribute__((visibility("default"))) void _Unwind_DeleteException(struct ehx_exception *e)
 {
     enum { FOREIGN_EXCEPTION_CAUGHT = 1 };

@@ -27,8 +27,8 @@ static void learn_step(struct ehx_what *is, const struct ehu_object *o, uint64_t
 
 /* ------------------------------------------------------------------------------- other steps */
 
-/* ehx_walk_ may read all memory below the end of user space (47 bits; the first page is never mapped): these
- * are frames of the running thread, which the throw is about to enter, so their words can be read. */
+/* ehx_walk_ may read all of user space (47 bits) but its first page: these are frames of the running thread,
+ * which the throw is about to enter, so their words can be read. */
 int ehx_walk_(struct ehx_frame *f, bool *exact)
 {
     static const eh_elf_memory_t all = {.lo = 4096, .size = ((uint64_t)1 << 47) - 8192, .bytes = (const void *)4096};
@@ -60,8 +60,8 @@ int ehx_walk_(struct ehx_frame *f, bool *exact)
 
 /* ------------------------------------------------------------------------------- learning */
 
-/* has_table reports whether libgcc finds the object's rows: by PT_GNU_EH_FRAME, or because they are
- * registered. A frame whose rows libgcc does not find ends its throw, and so it must end this one. */
+/* has_table reports whether the object has PT_GNU_EH_FRAME, by which libgcc finds its rows. Without it, a
+ * frame ends libgcc's throw (unless rows were registered), so the throw is libgcc's. */
 static bool has_table(uint64_t pc)
 {
     struct dl_find_object found;

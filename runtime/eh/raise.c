@@ -17,8 +17,8 @@ static struct ehx_answer hand_over(void (*to)(void))
 }
 
 /* loads_now returns how many objects were ever loaded and unloaded: loaded ones are adds less subs, so twice
- * the adds less those is the sum of both. Two words of the loader's memory are read without its lock; a
- * throw cannot run in a frame of an object whose load or unload has not ended. */
+ * the adds less those is the sum of both. Two words of the loader's memory are read without its lock: the
+ * loader counts an object before any of its code runs, and its unloading after. */
 static inline uint64_t loads_now(void)
 {
     if (unlikely(!ehx_loads_))
@@ -195,9 +195,8 @@ struct found {
     struct ehx_what is; /* unless recalled */
 };
 
-/* search finds whether a frame catches: as it did before, or by its personality routine, where that does not
- * fail. It returns false if the routine reports an error, for which libgcc's search returns
- * FATAL_PHASE1_ERROR, too. e is changed only as the routine changes it. */
+/* search finds whether a frame catches: as it did before, or by its personality routine. It returns false if
+ * the routine reports an error, for which libgcc's search returns FATAL_PHASE1_ERROR. */
 static inline bool search(struct found *d, struct ehx_exception *e, const struct ehx_frame *f, bool exact, bool asks,
     uint64_t loads)
 {

@@ -62,8 +62,8 @@ static bool read_headers(int fd, uint64_t file_size, Elf64_Phdr ph[MAX_SEGMENTS]
         eh.e_ident[EI_CLASS] != ELFCLASS64 || eh.e_ident[EI_DATA] != ELFDATA2LSB || eh.e_type != ET_DYN ||
         eh.e_machine != EM_X86_64 || eh.e_phentsize != sizeof *ph || eh.e_phnum > MAX_SEGMENTS)
         return false;
-    /* The program headers follow the ELF header in elfout's files: a read goes on there, one system call
-     * less than a seek. */
+    /* read, as the loader does: what allows a dlopen in a sandbox may forbid pread. elfout's program headers
+     * follow the ELF header. */
     ssize_t want = eh.e_phnum * (ssize_t)sizeof *ph;
     if (eh.e_phoff > file_size || (eh.e_phoff == sizeof eh ? read(fd, ph, (size_t)want) : pread(fd, ph, (size_t)want,
         (off_t)eh.e_phoff)) != want)
@@ -198,7 +198,7 @@ static bool is_name(const char *name, uint64_t room, const char *with)
 }
 
 /* find_code looks up the functions; DT_HASH gives the number of symbols. It refuses what would need a
- * loader: relocations, initialisers, dependencies. Symbol 0 of DT_HASH's chain counts as well. */
+ * loader: relocations, initialisers, dependencies. The number includes symbol 0. */
 static bool find_code(const Elf64_Phdr *ph, int num, struct ehu_elf *elf)
 {
     uint64_t symtab = 0, strtab = 0, strsz = 0, hash = 0;

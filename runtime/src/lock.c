@@ -77,7 +77,7 @@ bool ehu_lock_(enum ehu_lock which, bool wait)
     }
 }
 
-/* FUTEX_WAIT's deadline covers a waiter that sleeps between the two lines. */
+/* If the thread ends between the two lines, no waiter is woken but by FUTEX_WAIT's deadline. */
 void ehu_unlock_(enum ehu_lock which)
 {
     atomic_store(&locks.holder[which], 0);

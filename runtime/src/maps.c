@@ -213,8 +213,8 @@ static void renew(const struct ehu_table *t)
     unblock(&before);
 }
 
-/* find_kept finds the kept mapping that holds pc. false also if the copy was overwritten meanwhile: twice
- * since it was read. */
+/* find_kept finds the kept mapping that holds pc. It returns false, too, if the copy may have been overwritten
+ * meanwhile, which the second renewal from here on does. */
 static bool find_kept(const struct ehu_table *t, uint64_t pc, struct ehu_mapping *m)
 {
     renew(t);

@@ -59,8 +59,8 @@ static struct place {
     uint64_t first, my_pc, their_pc, my_rsp, their_rsp, rsp; /* first is frame 0's pc, rsp belongs to the frame of pc */
 } places[MAX_PLACES];
 
-/* note counts a place in a table by hash without a lock: it runs in signal handlers, which may interrupt
- * each other's threads anywhere. The first sample at a place fills it in; another thread may count before
+/* note counts a place in a table by hash without a lock: it runs in signal handlers, of several threads at
+ * once. The first sample at a place fills it in; another thread may count before
  * that is done, but only report reads the rest. A full table drops places. */
 static void note(const struct place *p)
 {

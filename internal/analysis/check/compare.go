@@ -33,7 +33,7 @@ func (c *function) judge(pc uint64, row *dwarfcfa.Row, s *codeflow.State, ws []w
 	if reason != "" {
 		return ws, reason
 	}
-	// The psABI puts the return address at CFA-8 (Figure 3.36), and so do compilers. A row that has it elsewhere was
+	// The psABI puts the return address at CFA-8 (Figure 3.3), and so do compilers. A row that has it elsewhere was
 	// written by hand, for a reason: longjmp, swapcontext.
 	class := Class("")
 	if row.Regs[16].Kind != dwarfcfa.RuleOffset || row.Regs[16].Offset != -8 {

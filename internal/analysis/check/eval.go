@@ -23,8 +23,8 @@ func num(n int64) word { return word{isNum: true, num: n} }
 // known reports whether a word is a number, or a value that the state knows.
 func (w word) known() bool { return w.isNum || w.v.Kind != codeflow.Unknown }
 
-// plus returns w + n. Of an entry value plus something nothing is known, since no place holds it, nor of an address
-// farther from its base than an offset can say.
+// plus returns w + n. The sum is unknown for an entry value, since no place holds it, and for an address farther from
+// its base than an offset can say.
 func (w word) plus(n int64) word {
 	switch {
 	case w.isNum:
@@ -38,8 +38,7 @@ func (w word) plus(n int64) word {
 }
 
 // words is the stack of an expression. What is taken from an empty one is not known: the row's program is wrong then,
-// which an unwinder would report in its own way. It is passed by value: behind a pointer, the garbage collector would
-// have to find it for each row.
+// which an unwinder would report in its own way. It is passed by value: a pointer to it would put it on the heap.
 type words []word
 
 // pop returns the last word and the others.

@@ -34,10 +34,9 @@ func (f *Finding) sameMistake(o *Finding) bool {
 // register are a mistake; interpreters have hundreds.
 const manyFunctions = 5
 
-// variables makes findings of registers notes where they seem to be variables of the program: many functions change
-// them, or no row saves them, but r14 and r15 in many functions, which compilers take after r12 and r13. saving counts,
-// by register, the functions whose rows save it. They stay notes, since a table that calls the register unchanged
-// is still wrong for an unwinder that asks for it.
+// variables makes findings notes where the registers seem to be variables of the program: many functions change them,
+// or passedOver says so. saving counts, by register, the functions whose rows save it. The findings stay as notes: a
+// table that calls the register unchanged is still wrong for an unwinder that asks for it.
 func variables(fs []Finding, saving *[16]int) {
 	changed := map[string]map[uint64]bool{} // by register: functions
 	is := func(f *Finding) bool {

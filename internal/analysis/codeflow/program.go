@@ -265,8 +265,8 @@ func (p *Program) find(pc uint64) int {
 }
 
 // findNoReturn computes a fixed point: a function never returns if it has no return and all its jumps out lead to
-// functions that never return. Names start it (neverReturns); of functions of other files, ends of functions behind
-// calls of them tell.
+// functions that never return. It begins with known names (neverReturns). Functions of other files count if calls of
+// them often end a function.
 func (p *Program) findNoReturn() {
 	for a := range p.img.called.noReturn {
 		p.noReturn.set(a)

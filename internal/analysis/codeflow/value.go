@@ -9,8 +9,8 @@ import (
 // This file has the abstract domain: values, the State of registers and stack words, and how two states meet. A State
 // lives by value in arrays, for there is one at each join of each function.
 
-// Kind is the kind of an abstract value. The order of a lattice: Entry and Base are facts, Unknown is the top, and a
-// meet of different facts is Unknown.
+// Kind is the kind of an abstract value. Values form a lattice: Unknown is its top, and two different values meet in
+// Unknown.
 type Kind uint8
 
 // Kinds of values.

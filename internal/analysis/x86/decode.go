@@ -120,8 +120,8 @@ func (s *state) prefixes() error {
 			}
 			return nil
 		}
-		// A second prefix of one kind is legal, and noted: compilers lengthen nops with several 66. 3e has two bits, so
-		// it repeats only another 3e.
+		// A second prefix of one kind is legal, and noted: compilers lengthen nops with several 66. 3e sets two bits;
+		// it counts as the second one only after another 3e.
 		if in.Prefix&p&^PrefixSeg != 0 || in.Prefix&p == PrefixSeg && p == PrefixSeg {
 			in.Prefix |= PrefixDup
 		}

@@ -3,9 +3,8 @@ package x86
 // This file adds what an instruction does beyond its operands: implicit registers, rsp, string
 // memory, condition codes.
 
-// effects adds what the operands do not say.
-// What moves rsp by a fixed distance goes to Stack; leave, enter and moves to rsp only to Writes, since their distance
-// depends on other registers.
+// effects adds what the operands do not say. What moves rsp by a fixed distance goes to Stack; leave, enter and moves
+// to rsp only to Writes, since their distance depends on other values.
 func (s *state) effects(f *form) {
 	in := s.in
 	in.Reads |= f.read

@@ -7,9 +7,8 @@ import "errors"
 // cqo. The numbers change with every run of gen; they are not for files.
 type Op uint16
 
-// Reg is a general register by the processor's number.
-// These numbers are the ModRM byte's (SDM Vol. 2 Table 3-1). DWARF swaps some: its 1 is rdx, its 4 rsi, its 7 rsp
-// (x86-64 psABI Figure 3.36).
+// Reg is a general register by the processor's number, as in the ModRM byte (SDM Vol. 2 Table 3-1). DWARF swaps some:
+// its 1 is rdx, its 4 rsi, its 7 rsp (x86-64 psABI Figure 3.36).
 type Reg uint8
 
 // The general registers, and values that a memory operand may have in place of

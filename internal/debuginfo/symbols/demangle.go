@@ -133,8 +133,8 @@ func DemangleParameters(name string) string {
 	return "" // of a function that returns a pointer to another
 }
 
-// demangleOCaml demangles ocamlopt's symbols: Emitaux.emit_symbol and Compilenv.symbol_separator of OCaml 4.14 write
-// caml, the module, __ where the source has a dot, and $ with two hexadecimal digits for what assemblers do not take.
+// demangleOCaml demangles symbols of OCaml 4's ocamlopt: Compilenv.make_symbol writes caml, the module, and __ where
+// the source has a dot, Emitaux.emit_symbol $ and two hexadecimal digits for what assemblers do not take.
 // A module begins with a capital letter, which tells these names from caml_alloc and the other names of the run-time
 // system.
 func demangleOCaml(name string) (string, bool) {

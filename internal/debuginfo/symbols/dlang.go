@@ -242,8 +242,8 @@ func (d *dName) symbol() string {
 	return name
 }
 
-// argument reads one of a template: a type, a value, a symbol, or a name mangled for another language (X). H marks a
-// specialised one.
+// argument reads an argument of a template: a type, a value, a symbol, or a name mangled for another language (X). H
+// marks a specialised one.
 func (d *dName) argument() (s string) {
 	d.is("H")
 	switch {

@@ -127,7 +127,7 @@ func NewerThan(ctx context.Context, path string, programs []string, loader find.
 }
 
 // versionsNeeded returns the symbol versions of a library that an object needs, without weak ones, which the loader
-// can do without: those that its .gnu.version_r lists (gABI, symbol versioning of the LSB). An object that cannot be
+// can do without: those that its .gnu.version_r lists (LSB 5.0 Core, symbol versioning). An object that cannot be
 // read needs none.
 func versionsNeeded(in *find.Input, library string) []string {
 	r, _, closer, err := in.Open()

@@ -38,7 +38,6 @@ type version struct {
 	modified, changed syscall.Timespec
 }
 
-// versionOf returns the version of the file that stat has described.
 func versionOf(st *syscall.Stat_t) version {
 	return version{st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}
 }

@@ -95,8 +95,7 @@ func Run(ctx context.Context, command []string, opt *Options, c Console) (status
 const fillPatience = 2 * time.Second
 
 // prepare makes the objects that unwind and name stacks. compiling ends when no more eh_elfs are of use. Maps of code
-// that programs make are looked for in /tmp, where perf's convention has them: tools/perf/Documentation/jit-
-// interface.txt.
+// that programs make are looked for in /tmp, by perf's convention (tools/perf/Documentation/jit-interface.txt).
 func (r *run) prepare(compiling context.Context) {
 	r.maker = ondemand.New(ondemand.Options{Keep: r.opt.Run.Cache, Options: rows.Options{
 		Source: r.opt.Sampling.Source, TablesOnly: r.opt.Sampling.TablesOnly, Background: true, Wait: r.patience,

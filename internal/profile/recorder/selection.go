@@ -75,8 +75,8 @@ func (s *Selection) selects(folder string) bool {
 }
 
 // isGroup reports whether a part of a control group's path is the unit's or the container's. Engines name a
-// container's group in three ways: ID (docker with cgroupfs), docker-ID.scope, libpod-ID.scope or cri-containerd-
-// ID.scope (systemd).
+// container's group ID (docker with cgroupfs) or, with systemd, docker-ID.scope, libpod-ID.scope or
+// cri-containerd-ID.scope.
 func (s *Selection) isGroup(part string) bool {
 	if s.Unit != "" {
 		return part == s.Unit || part == s.Unit+".service"

@@ -105,7 +105,6 @@ func (s *writeSignals) abandon() {
 	soon(func() { abort(open) })
 }
 
-// abort removes temporary files.
 func abort(list []*output.File) {
 	for _, f := range list {
 		f.Abort()

@@ -22,7 +22,6 @@ type usage struct {
 	used  time.Duration // processor time up to then
 }
 
-// newUsage begins to measure.
 func newUsage() *usage { return &usage{since: time.Now(), used: processorTime()} }
 
 // text says how much of a processor this process has taken since the last call, and how much memory it takes.

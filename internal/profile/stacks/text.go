@@ -50,8 +50,7 @@ func NewGroups(cache *symbolize.Cache, merge bool) *Groups {
 func (gs *Groups) Add(t *stack.Target) {
 	gs.rounds++
 	for _, th := range t.Threads {
-		// The pcs are the key; sameStack compares the rest.
-		// addresses as text: a map of Go takes no slice as its key
+		// The pcs are the key, as text, since a map takes no slice; sameStack compares the rest.
 		var key []byte
 		for _, pc := range th.PCs {
 			key = binary.LittleEndian.AppendUint64(key, pc)

@@ -1,5 +1,5 @@
-// Package symbolize gives the frames of unwound stacks their names: from symbol tables, debug information, perf-
-// PID.map files and the kernel's symbols.
+// Package symbolize gives the frames of unwound stacks their names: from symbol tables, debug information, files
+// perf-PID.map and the kernel's symbols.
 //
 // A Namer reads each source once and is shared; each goroutine has a Cache of frames. An object's symbols are kept as
 // long as the object, of which the Namer holds only a weak pointer.

@@ -1,6 +1,6 @@
 // Package perfdatatest writes small perf.data files for tests: what perf would write, and what no perf writes. It
-// shares nothing with package perfdata, which reads them; layouts are those of tools/perf/Documentation/perf.data-
-// file-format.txt and include/uapi/linux/perf_event.h.
+// shares nothing with package perfdata, which reads them; layouts are those of perf.data-file-format.txt in
+// tools/perf/Documentation and of include/uapi/linux/perf_event.h.
 package perfdatatest
 
 import (

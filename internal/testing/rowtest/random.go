@@ -19,7 +19,6 @@ func Table(data []byte, maxRanges int) *dwarfcfa.Table {
 // then zeros.
 type source struct{ b []byte }
 
-// byte returns the next byte.
 func (s *source) byte() byte {
 	if len(s.b) == 0 {
 		return 0
