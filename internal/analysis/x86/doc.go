@@ -9,7 +9,7 @@
 // have no entry, the length follows the encoding's rule and Op is [OpUnknown].
 //
 // Two things keep it right: validate/objdumpcmp compares text and length with binutils over whole files, and the tests
-// hold the short cuts ([Skim], quick) against the general steps.
+// hold the short cut (quick) against the general steps.
 package x86
 
 //go:generate go -C gen run .

@@ -123,7 +123,7 @@ func (k *Kernel) Close() {
 	}
 }
 
-// splitLine returns where the type of the symbol is in the line that begins at at, -1 if the
+// splitLine returns where the type of the symbol is in the line that begins at start, -1 if the
 // line has none that is kept, and where the next line begins.
 func splitLine(text string, start int) (kind, next int) {
 	kind = start + 17
