@@ -163,8 +163,8 @@ func (t *Table) sites() (*sites.Table, error) {
 		}
 		return nil, err
 	}
-	table, _, err := sites.Build(t.object, sections)
-	return table, err
+	table, _ := sites.Build(t.object, sections)
+	return table, nil
 }
 
 // firstError returns err or, if there is none, that the work was interrupted.

@@ -130,10 +130,7 @@ func decodedSites(object *dwarfcfa.File, source dwarfcfa.Source) (table *sites.T
 	if len(sections) == 0 {
 		return nil, nil, err
 	}
-	built, report, err := sites.Build(object, sections)
-	if err != nil {
-		return nil, nil, err
-	}
+	built, report := sites.Build(object, sections)
 	b, err := built.Encode()
 	if err != nil {
 		return nil, nil, err

@@ -105,7 +105,7 @@ const (
 
 // Build makes the table of an object. sections are those that its rows come from; exceptions use only .eh_frame. A bad
 // LSDA is no error, but counts in the Report; its function asks.
-func Build(o *dwarfcfa.File, sections []*dwarfcfa.Section) (*Table, *Report, error) {
+func Build(o *dwarfcfa.File, sections []*dwarfcfa.Section) (*Table, *Report) {
 	b := builder{o: o, r: lsda.NewReader(o), index: make(map[Personality]int), rep: &Report{}, t: &Table{}}
 	all, lost := functions(sections)
 	for _, x := range all {
@@ -127,7 +127,7 @@ func Build(o *dwarfcfa.File, sections []*dwarfcfa.Section) (*Table, *Report, err
 	}
 	b.handOver(rest, all)
 	slices.SortFunc(b.t.Functions, func(a, c Function) int { return cmp.Compare(a.Start, c.Start) })
-	return b.t, b.rep, nil
+	return b.t, b.rep
 }
 
 // extent is the range of an FDE; fde is nil if it has no personality routine.
