@@ -120,6 +120,13 @@ func TestPreload(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 	const own = 1<<31 - 1 // glibc's posix_spawn, by which make starts the tests, ignores 32 and 33
 	assert.EqualValues(t, 1, ignored&own)
+
+	// A timer that a profiler has set would end the program.
+	const perl = "perl -MTime::HiRes=getitimer,setitimer,ITIMER_PROF -e "
+	out, err = exec.Command("sh", "-c", perl+"'setitimer(ITIMER_PROF, 1000); exec @ARGV' "+p.prog+" preload --library "+
+		p.library+" "+perl+"'print int getitimer(ITIMER_PROF)'").Output()
+	require.NoError(t, err)
+	assert.Equal(t, "0", string(out))
 }
 
 func TestPreloadScripts(t *testing.T) {
