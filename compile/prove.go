@@ -75,8 +75,7 @@ func (t *Table) Accept(image []byte, id *Identity) (Stats, error) {
 	if err := t.sameSites(image); err != nil {
 		return Stats{}, err
 	}
-	// A build-id is what caches and debuginfod know a file by.
-	if !elfout.OwnBuildID(image, info.BuildID) { // or it could pass for any other file
+	if !elfout.OwnBuildID(image, info.BuildID) { // or it could pass for any other file, in caches and for debuginfod
 		return Stats{}, errors.New("its own build-id does not match its bytes")
 	}
 	stats.CodeBytes, stats.Layout = info.TextSize+info.DataSize, StatsOf(info).Layout

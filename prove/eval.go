@@ -9,9 +9,8 @@ import (
 // every simplification of term.go and compare.go against eval; masks.go finds with it which masks meet a condition.
 
 // eval computes a term for given variables: of returns the value of each tVar, tLoad and tVec. This is the definition
-// of each operation; tests compare the simplified terms with it. Counts of shifts and numbers of bits count modulo 64,
-// as the processor's do; code that may shift further compares the count first. The recursion visits shared operands
-// again: maxTree bounds it.
+// of each operation. Counts of shifts and numbers of bits count modulo 64, as the processor's do; code that may shift
+// further compares the count first. The recursion visits shared operands again: maxTree bounds it.
 func (t *terms) eval(x term, of func(x term) uint64) uint64 {
 	n := &t.nodes[x]
 	ev := func(y term) uint64 { return t.eval(y, of) }

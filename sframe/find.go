@@ -7,8 +7,8 @@ import (
 )
 
 // Find returns the row for a link-time pc, by a binary search for the function and a scan of its rows. ok is false if
-// there is none. The section's flags must say that its functions ascend. Find believes them: with a wrong
-// flag it finds another row or none. pc is an address as Function.Start.
+// there is none. The section's flags must say that its functions ascend. Find believes them: with a wrong flag it
+// finds another row or none. pc is an address as Function.Start.
 func (s *Section) Find(pc uint64) (row Row, ok bool, err error) {
 	if s.Flags&flagSorted == 0 {
 		return row, false, fmt.Errorf("%w: functions that do not ascend", ErrUnsupported)

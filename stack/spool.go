@@ -13,8 +13,8 @@ import (
 	"github.com/ehasm/ehasm/abi"
 )
 
-// This file keeps of a core in a pipe what stacks need. The core of a database has 100 GB, of which stacks have some
-// MB; to read on is all that the writer needs.
+// This file keeps of a core in a pipe what stacks need: of a database's 100 GB some MB. The rest is read and dropped,
+// since the writer waits for it.
 
 // Bounds on what is kept of a core that comes by a pipe, in bytes.
 const (

@@ -97,8 +97,8 @@ func readPLT(image Image) (sections []pltSection, err error) {
 }
 
 // pltCFA returns CFA minus rsp at the instruction at an offset of a procedure linkage table's code. The entries of ld,
-// lld and mold (x86-64 psABI 5.2, and 13.2 for those with endbr64) push a number, or a word for the dynamic linker,
-// and jump. ok is false for other code, as in a section that has only the name.
+// lld and mold (x86-64 psABI 5.2, and its chapter on CET for those with endbr64) push a number, or a word for the
+// dynamic linker, and jump. ok is false for other code, as in a section that has only the name.
 func pltCFA(code []byte, off int) (cfa uint64, ok bool) {
 	// is reports whether the code at an offset begins with these bytes.
 	is := func(off int, insn ...byte) bool {

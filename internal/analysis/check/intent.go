@@ -69,8 +69,8 @@ func (c *function) restores() {
 	})
 }
 
-// topSet reports whether the instruction before pc writes the word at rsp, so that a ret at pc jumps there:
-// _dl_runtime_resolve and retpolines do that.
+// topSet reports whether the instruction before pc writes the word at rsp, so that a ret at pc jumps there, as in
+// retpolines.
 func (c *function) topSet(pc uint64) bool {
 	// Instructions have at most 15 bytes; of those that end at pc, only a reached one counts.
 	for d := uint64(1); d <= 15; d++ {

@@ -12,9 +12,8 @@ import (
 // in the table of .eh_frame_hdr (LSB 5.0 §10.6.2), gdb by reading all of .eh_frame. Where the two differ, one of
 // them has wrong rows.
 
-// whole finds what is wrong with .eh_frame as a whole: what libgcc, which searches .eh_frame_hdr, does not find, or
-// finds in place of what gdb does, which walks .eh_frame. These findings rest on the tables alone, so they have
-// ClassTable; their PC is where the range begins.
+// whole adds the findings about .eh_frame as a whole. They rest on the tables alone, so they have ClassTable; their PC
+// is where the range begins.
 func (s *Subject) whole(rep *Report) {
 	add := func(kind Kind, severity Severity, lo, hi uint64, is, says string) {
 		f := Finding{Kind: kind, Severity: severity, Class: ClassTable, Start: lo, PC: lo, End: hi, Actual: is, Claimed: says}

@@ -43,7 +43,7 @@ type walk struct {
 	open        bool    // a path may not return
 }
 
-// step is an instruction of a walk with the state before it. It takes some 550 bytes, so a walk has at most 300 KB.
+// step is an instruction of a walk with the state before it. It takes some 500 bytes, so a walk has at most 250 KB.
 type step struct {
 	in      x86.Inst
 	s       State

@@ -39,10 +39,10 @@ var quickHow = [256]uint8{
 	0xc1: quMI8, 0xc3: quRet, 0xc6: quMI8, 0xc7: quMI32, 0xe8: quRel32, 0xe9: quRel32, 0xeb: quRel8,
 }
 
-// quick decodes the commonest instructions of compilers, nine of ten: general registers, memory and immediates, no
-// prefix but REX. It does what the general steps do, in a third of the time. If it returns false, *in is undefined. Its
-// instructions have at most 12 bytes (REX, opcode, ModRM, SIB, 4 of displacement, 4 of immediate). With 15 bytes at
-// hand no step needs to look for the end of code.
+// quick decodes instructions on general registers, memory and immediates, without prefixes but REX. It does what the
+// general steps do, in a third of the time. If it returns false, *in is undefined. Its instructions have at most 12
+// bytes (REX, opcode, ModRM, SIB, 4 of displacement, 4 of immediate). With 15 bytes at hand no step needs to look for
+// the end of code.
 func quick(code []byte, in *Inst) bool {
 	if len(code) < maxLen {
 		return false

@@ -162,8 +162,8 @@ func (j *JITFile) Update(list []JITCode, most int) ([]JITCode, error) {
 	return list, err
 }
 
-// take adds the code of a record, if it has some. Sizes that the record itself has no room for are another's mistake,
-// or an attack: such code is left out.
+// take adds the code of a record, if it has some. Code that is larger than its record is damage or an attack, and left
+// out.
 func (j *JITFile) take(list []JITCode, rec *jitRecord) []JITCode {
 	le, body := binary.LittleEndian, rec.body
 	switch {

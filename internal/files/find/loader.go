@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// This file does what ld.so does before it maps anything, in its order, since the first file found wins. A library
-// that is found elsewhere than by the program would get tables that the program does not use.
+// This file searches as ld.so does, in its order, since the first file found wins. A library that is found elsewhere
+// than by the program would get tables that the program does not use.
 
 // Loader describes where the dynamic loader searches for the objects that an
 // object needs: ld.so(8), "Searching for a library".

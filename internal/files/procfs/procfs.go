@@ -240,7 +240,7 @@ func cgroupOf(text string) (path string) {
 // the 64 hexadecimal digits of the ID: .../docker-ID.scope, .../cri-containerd-ID.scope, .../docker/ID. Groups inside
 // the container's may follow.
 func ContainerID(cgroup string) string {
-	const size = 64 // hexadecimal digits of a SHA-256
+	const size = 64 // hexadecimal digits
 	digits := 0     // in a row
 	for i := range len(cgroup) {
 		if !strings.ContainsRune("0123456789abcdef", rune(cgroup[i])) {

@@ -188,7 +188,7 @@ func (s *parts) write(p *record.Profile) {
 	defer debug.FreeOSMemory() // what was read of files to write it, and since the last time
 	begin := time.Now()
 	defer func() { s.took.Add(int64(time.Since(begin))) }()
-	// the symbols of files are shared with other parts; only names of code that programs make are read anew
+	// symbols of files are shared with other parts
 	opt := s.r.nameOptions()
 	opt.Symbols = s.r.names
 	names := symbolize.New(opt) // code compiled at run time has other names by now

@@ -53,8 +53,8 @@ func (r *run) plan() (p *plan, err error) {
 	return p, nil
 }
 
-// events finds the events, and puts the first into to.Event, the others into to.More. Without any, that is to.Event as
-// it was, with -c, too. Two of one name are refused: their samples could not be told apart in a profile.
+// events finds the events, and puts the first into to.Event, the others into to.More. Without any, to.Event stays, and
+// gets the period of -c. Two of one name are refused: their samples could not be told apart in a profile.
 func (s *Sampling) events(to *record.Options) error {
 	var list []*record.Event
 	for _, event := range s.Events.List {

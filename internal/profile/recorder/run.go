@@ -316,9 +316,9 @@ func (r *run) tellLost(lost uint64) {
 	}
 }
 
-// wait waits until the recording must end, at most for a time; 0: any. It returns true if the recorded processes have
-// ended, or are left to themselves. The first signal is the command's: it may end for it, or do something else. A second
-// ^C ends the recording, as the command seems to ignore it.
+// wait waits until the recording must end, at most for a time; 0: without a limit. It returns true if the recorded
+// processes have ended, or are left to themselves. The first signal is the command's: it may end for it, or do
+// something else. A second ^C ends the recording, as the command seems to ignore it.
 func (r *run) wait(ctx context.Context, most time.Duration, signals <-chan os.Signal, s *subject) bool {
 	var timeout <-chan time.Time
 	if most > 0 {

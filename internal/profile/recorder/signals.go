@@ -16,8 +16,8 @@ import (
 )
 
 // writeSignals handles the signals that end a recorder. While it records they are passed to run.wait. While a profile
-// is written, the second that the recorder has had gives up and leaves no partial file; the first says so: an hour's
-// profile should not be lost to a ^C too many. stop must be called.
+// is written, the recorder's second signal ends it and leaves no partial file; a first one only says so: an hour's
+// profile should not be lost to one ^C. stop must be called.
 type writeSignals struct {
 	c         Console
 	arrived   chan os.Signal

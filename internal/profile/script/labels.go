@@ -7,10 +7,8 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// This file makes the labels of samples. Few samples of a recording differ in what labels are made of, so equal ones
+// labeler makes the labels of samples. Few samples of a recording differ in what labels are made of, so equal ones
 // share a list.
-
-// labeler makes the labels of samples.
 type labeler struct {
 	// Paths of control groups, by the number in samples (PERF_SAMPLE_CGROUP). PERF_RECORD_CGROUP tells them, in
 	// recordings of perf record --all-cgroups; others have none.

@@ -338,8 +338,8 @@ func (run *runner) foreseeKernel(s *sample) {
 	run.names.ForeseeKernel()
 }
 
-// comm returns the name of a sample's thread, as in perf, but of a program that a loader was told to run that one's.
-// TID 0 is the idle task, one a CPU; a thread that no record names is :TID.
+// comm returns the name of a sample's thread, as perf does, but the program's where the dynamic loader was given it to
+// run. TID 0 is the idle task, one a CPU; a thread that no record names is :TID.
 func (run *runner) comm(s *perfdata.Sample) string {
 	switch comm := run.procs.Comm(s.TID); {
 	case comm != "":

@@ -13,7 +13,7 @@ import (
 )
 
 // This file is the format json: a line a sample, for programs such as jq that read one at a time. Frames are written
-// once and copied: the most of a sample's text is its frames.
+// once and copied: most of a sample's text is its frames.
 
 // jsonLines writes an object per sample, each on its own line.
 type jsonLines struct{}

@@ -15,9 +15,6 @@ import (
 	"github.com/ehasm/ehasm/unwind"
 )
 
-// This file finds the files that run-time compilers write for perf, also of processes in containers: the names in
-// /tmp/perf-PID.map and jit-PID.dump have the PID of the process's namespace, and /tmp is the process's own.
-
 // Places knows where processes write the names of code that they make: perf-PID.map in /tmp, and jit-PID.dump. PID and
 // folders are those of the process's namespaces. It is safe for concurrent use.
 type Places struct {
