@@ -73,8 +73,8 @@ func (n Note) Bytes() []byte {
 	return append(b, make([]byte, partSize)...) // a part without bytes ends them
 }
 
-// ParseNote decodes the desc of an identity note. It refuses a version it does not know. Bytes behind the part without
-// size are passed over. The error wraps ErrBadNote; for another version n.Version is set.
+// ParseNote decodes the desc of an identity note. It refuses a version it does not know. Bytes behind the empty part
+// that ends the list are ignored. The error wraps ErrBadNote; for another version n.Version is set.
 func ParseNote(b []byte) (Note, error) {
 	le := binary.LittleEndian
 	if len(b) < 4 {

@@ -58,8 +58,8 @@ type cfiWriter struct {
 	rbp    RegRule // in the row before
 }
 
-// cie writes a CIE in which all callee-saved registers but rbp are undefined. SFrame knows no place of the others,
-// which is not that they are unchanged.
+// cie writes a CIE in which all callee-saved registers but rbp are undefined. SFrame does not say where the others
+// are, which does not mean that they are unchanged.
 func (w *cfiWriter) cie(augmentation string) {
 	const pointers = 0x00 // DW_EH_PE_absptr
 	off := len(w.b)

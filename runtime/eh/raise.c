@@ -54,9 +54,8 @@ void ehx_begin_(void) { begin(); }
 /* What libgcc puts into private_2 for the frame of the handler (uw_identify_context). */
 static inline uint64_t identity(const struct ehx_frame *f, bool exact) { return f->rsp - exact; }
 
-/* ask calls a personality routine (Itanium C++ ABI, Exception Handling, 1.6: version 1), as the code of
- * the program that it is. It runs above this function's frame, may throw itself, and in the cleanup phase
- * changes the context to continue in. */
+/* ask calls a personality routine (Itanium C++ ABI, Exception Handling, 1.6: version 1). It is code of the
+ * program: it may throw itself, and in the cleanup phase it changes the context to continue in. */
 static __attribute__((noinline)) ehx_reason ask(int actions, struct ehx_exception *e, struct ehx_frame *f, bool exact,
                                                 const struct ehx_what *is, struct ehx_context *c)
 {

@@ -79,8 +79,8 @@ static bool turn_on(bool secure)
     ehx_loads_init_();
     ehx_types_init_();
     ehx_begin_();
-    /* Touch the pages now: a first throw out of memory, or under a limit of a cgroup, must not need pages of
-     * its thread. Kernels before Linux 5.14 do not know the request; there, throws touch them one by one. */
+    /* Touch the pages now: a first throw, perhaps of bad_alloc or under a cgroup's limit, must not need new
+     * ones. Kernels before Linux 5.14 do not know the request; there, throws touch them one by one. */
     uintptr_t from = (uintptr_t)ehx_known_ & ~(uintptr_t)(PAGE - 1);
     madvise((void *)from, (uintptr_t)(ehx_known_ + KNOWN_FEW) - from, MADV_POPULATE_WRITE);
     return true;

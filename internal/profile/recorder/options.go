@@ -127,7 +127,7 @@ type UsageError struct{ Err error }
 // Error returns the error in the options.
 func (e *UsageError) Error() string { return e.Err.Error() }
 
-// Unwrap returns it, too.
+// Unwrap returns Err.
 func (e *UsageError) Unwrap() error { return e.Err }
 
 // failed is the exit status of a recording that failed, if the command gives no worse one.
