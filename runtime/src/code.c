@@ -46,8 +46,7 @@ enum { EH_ELF = 1 };
 /* leads_back reports whether frame pointers lead to an object: if the kernel is not asked, code is told from data by that. */
 static bool leads_back(const struct ehu_walk *c, const struct ehu_table *t)
 {
-    /* Frames of code without tables in a row: run-time compilers that keep frame pointers return to an
-     * object well before that. */
+    /* Frames in a row of code without tables. After more of them, code counts as data. */
     enum { MOST = 64 };
     const eh_elf_memory_t *m = &c->memory;
     uint64_t rbp = c->regs.reg[EH_ELF_RBP], frame[2];
