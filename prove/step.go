@@ -328,8 +328,8 @@ func (n *nested) call(s *state, to uint64) ([]*state, bool, error) {
 // nestedBuffers is where a nested walk has its registers, its description of memory and its pc, from rsp at the entry.
 type nestedBuffers struct{ regs, mem, pcs int64 }
 
-// places returns them. They are for the code to choose: apart from each other, so that none
-// overwrites another, and below the return address.
+// buffers returns the places of a nested walk's buffers. They are for the code to choose: apart from each other, so
+// that none overwrites another, and below the return address.
 func (n *nested) buffers(s *state) (buffers nestedBuffers, err error) {
 	p := n.p
 	rsp, err := p.x.stackOff(s)

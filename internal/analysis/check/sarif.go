@@ -69,7 +69,7 @@ type (
 	}
 )
 
-// Each Kind needs a rule: a result's ruleId names it.
+// sarifRules returns a rule for each Kind: a result's ruleId names it.
 func sarifRules() []sarifRule {
 	return []sarifRule{
 		{string(KindCFA), sarifText{"the CFA is not where the row says"}},

@@ -27,7 +27,7 @@ type Event struct {
 	probe  *probe // nil: it is none
 	wide   bool   // it is a probe: it stops all processes, those too that are not recorded
 	raw    string // the name of a tracepoint where the kernel can unwind; "": it is none
-	hooked bool   // the kernel unwinds without samples of perf: see Event.hook
+	hooked bool   // the kernel unwinds without samples of perf: see programs.load
 	filter string // of a tracepoint: which samples are taken; "": all
 	every  uint64 // fixed period; 0: Options.Frequency
 	kernel bool   // it happens in the kernel alone
