@@ -46,14 +46,17 @@ run internal/profile/push/servers || status=1
 [ $status -eq 0 ] || failures
 
 hosts() {
+	local bad=0
 	for host in darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64; do
 		echo "$host"
 		GOOS=${host%/*} GOARCH=${host#*/} CGO_ENABLED=0 go build -o /dev/null ./cmd/ehasm &&
-			GOOS=${host%/*} GOARCH=${host#*/} CGO_ENABLED=0 go vet ./... || { echo "does not build for $host"; return 1; }
+			GOOS=${host%/*} GOARCH=${host#*/} CGO_ENABLED=0 go vet ./... || { echo "does not build for $host"; bad=1; }
 	done
+	return $bad
 }
 hosts >build/hosts.log 2>&1 & # while targets are linked, one after the other
 hosts=$!
+trap 'kill $alive $hosts 2>/dev/null' EXIT
 echo "== fuzz targets, ${FUZZTIME:=2000x} inputs each"
 scripts/fuzz.sh "$FUZZTIME" 2>&1 | tee build/fuzz.log | grep --line-buffered -E '^(ok|FAIL|---|fuzz: [a-z.])' | grep --line-buffered -v elapsed
 [ "${PIPESTATUS[0]}" -eq 0 ] || { tail -40 build/fuzz.log; status=1; }
