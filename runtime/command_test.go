@@ -17,7 +17,7 @@ import (
 // under ehasm preload, which finds the library beside itself.
 func TestPreloadCommand(t *testing.T) {
 	k := makeKit(t)
-	args := k.gcc("trace", "clients/trace.c", "-rdynamic")
+	args := k.gcc("trace", "../validate/clients/trace.c", "-rdynamic")
 	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	env := append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir(), "EHASM_STATS=1")
