@@ -58,7 +58,7 @@ hosts >build/hosts.log 2>&1 & # while targets are linked, one after the other
 hosts=$!
 trap 'kill $alive $hosts 2>/dev/null' EXIT
 echo "== fuzz targets, ${FUZZTIME:=2000x} inputs each"
-scripts/fuzz.sh "$FUZZTIME" 2>&1 | tee build/fuzz.log | grep --line-buffered -E '^(ok|FAIL|---|fuzz: [a-z.])' | grep --line-buffered -v elapsed
+scripts/fuzz.sh "$FUZZTIME" 2 2>&1 | tee build/fuzz.log | grep --line-buffered -E '^(ok|FAIL|---|fuzz: [a-z.])' | grep --line-buffered -v elapsed
 [ "${PIPESTATUS[0]}" -eq 0 ] || { tail -40 build/fuzz.log; status=1; }
 
 echo "== other hosts: the command, and its tests compile"

@@ -499,7 +499,7 @@ static void *strays(void *arg)
     ehu_own_stack_.lo = first;
     astray("below the stack", 2, of_variable, first, first - 8);
     ehu_own_stack_.lo = known;
-    made_up(100000);
+    made_up(50000);
     /* The same pc, and rsp from the end of the stack, with the same rbp: the caller is not the one of before. Some of
      * these distances and frames have one place for both. */
     uint64_t end = ehu_own_stack_.hi;
