@@ -96,21 +96,6 @@ func (o *Info) open(file io.ReaderAt, opt *Options) error {
 	return nil
 }
 
-// nameAndRest splits a section that begins with a string, such as .gnu_debuglink: the name, and what follows its zero.
-// "" if there is no section, or one that is too large to hold a path (PATH_MAX, 4096).
-func nameAndRest(s *elf.Section) (string, []byte) {
-	const limit = 4096 // bytes: PATH_MAX
-	if s == nil || s.Size > limit || s.Type == elf.SHT_NOBITS {
-		return "", nil
-	}
-	b, err := s.Data()
-	if err != nil {
-		return "", nil
-	}
-	name, rest, _ := bytes.Cut(b, []byte{0})
-	return string(name), rest
-}
-
 // tryDebugFile takes the file if it is the one that is known, and has debug information; otherwise it returns nil. For
 // linked see Is.
 func (o *Info) tryDebugFile(path string, known *elffile.DebugFile, linked bool) *elf.File {
@@ -162,7 +147,7 @@ func supplement(f *elf.File) (name string, checksum []byte) {
 // name and a build-id, .debug_sup (DWARF 5, 7.3.6) a version, a flag, and the
 // same with the length of the build-id.
 func (o *Info) openAlt(f *elf.File, path string, opt *Options) error {
-	name, id := nameAndRest(f.Section(".gnu_debugaltlink"))
+	name, id := elffile.NameAndRest(f.Section(".gnu_debugaltlink"))
 	if name == "" {
 		name, id = supplement(f)
 	}

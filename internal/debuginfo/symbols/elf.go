@@ -54,10 +54,13 @@ func FromFiles(r io.ReaderAt, files *Files) (t *Table, err error) {
 	// .symtab.
 	own := func(typ elf.SectionType) found { return fromSection(f, typ, r, files.Open) }
 	got := own(elf.SHT_SYMTAB)
-	debug := elffile.DebugFileOf(f, r, files.Dir, files.DebugDirs)
-	for i, path := range slices.Concat(files.DebugPaths, debug.Linked) {
-		if got.list == nil {
-			got = fromDebugFile(path, debug, i >= len(files.DebugPaths), files.Open)
+	var debug *elffile.DebugFile
+	if got.list == nil {
+		debug = elffile.DebugFileOf(f, r, files.Dir, files.DebugDirs)
+		for i, path := range slices.Concat(files.DebugPaths, debug.Linked) {
+			if got = fromDebugFile(path, debug, i >= len(files.DebugPaths), files.Open); got.list != nil {
+				break
+			}
 		}
 	}
 	if got.list == nil {

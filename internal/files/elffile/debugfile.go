@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/ehasm/ehasm/abi"
 )
@@ -24,29 +25,35 @@ type DebugFile struct {
 // DebugFileOf returns how to know the debug file of f, which r reads. dir is the object's folder, debugDirs are those of
 // debug files. Without dir, and with a section that is no link, there is no Linked.
 func DebugFileOf(f *elf.File, r io.ReaderAt, dir string, debugDirs []string) *DebugFile {
-	const limit, crcSize = 4096, 4 // bytes; the section holds one name, which NAME_MAX (255) bounds
 	d := &DebugFile{}
 	d.buildID, _ = abi.BuildID(r)
-	s := f.Section(".gnu_debuglink")
-	if s == nil || dir == "" || s.Size > limit || s.Type == elf.SHT_NOBITS {
+	name, rest := NameAndRest(f.Section(".gnu_debuglink"))
+	padding := -(len(name) + 1) & 3 // of the name, with its zero, to a multiple of 4
+	// a name with a slash could lead out of the folders that are searched
+	if name == "" || dir == "" || strings.ContainsRune(name, '/') || len(rest) < padding+4 {
 		return d
+	}
+	d.crc = binary.LittleEndian.Uint32(rest[padding:])
+	d.Linked = []string{filepath.Join(dir, name), filepath.Join(dir, ".debug", name)}
+	for _, folder := range debugDirs {
+		d.Linked = append(d.Linked, filepath.Join(folder, dir, name))
+	}
+	return d
+}
+
+// NameAndRest splits a section that begins with a string, such as .gnu_debuglink: the name, and what follows its zero.
+// "" if there is no section, or one that is too large to hold a path (PATH_MAX, 4096).
+func NameAndRest(s *elf.Section) (string, []byte) {
+	const limit = 4096 // bytes: PATH_MAX
+	if s == nil || s.Size > limit || s.Type == elf.SHT_NOBITS {
+		return "", nil
 	}
 	b, err := s.Data()
 	if err != nil {
-		return d
+		return "", nil
 	}
-	name, _, _ := bytes.Cut(b, []byte{0})
-	end := (len(name) + crcSize) &^ (crcSize - 1) // the name is padded, with its zero
-	// a name with a slash could lead out of the folders that are searched
-	if len(name) == 0 || bytes.ContainsRune(name, '/') || len(b) < end+crcSize {
-		return d
-	}
-	d.crc = binary.LittleEndian.Uint32(b[end:])
-	d.Linked = []string{filepath.Join(dir, string(name)), filepath.Join(dir, ".debug", string(name))}
-	for _, folder := range debugDirs {
-		d.Linked = append(d.Linked, filepath.Join(folder, dir, string(name)))
-	}
-	return d
+	name, rest, _ := bytes.Cut(b, []byte{0})
+	return string(name), rest
 }
 
 // mostSummed is the size in bytes up to which a debug file without a build-id is read to check it: summing takes some
