@@ -29,8 +29,8 @@ func (w word) plus(n int64) word {
 	switch {
 	case w.isNum:
 		w.num += n
-	case w.v.Kind == codeflow.Base && int64(int32(int64(w.v.Off)+n)) == int64(w.v.Off)+n:
-		w.v.Off += int32(n)
+	case w.v.Kind == codeflow.Base:
+		w.v = w.v.Plus(n)
 	case n != 0:
 		return word{read: w.read}
 	}

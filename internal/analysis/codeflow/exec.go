@@ -22,7 +22,7 @@ func (s *State) addr(in *x86.Inst) (base uint8, off int32, ok bool) {
 	if m.Base > x86.R15 || m.Index != x86.None || m.Seg != 0 || m.Addr32 {
 		return 0, 0, false
 	}
-	v := s.Regs[m.Base].plus(m.Disp)
+	v := s.Regs[m.Base].Plus(m.Disp)
 	return v.Reg, v.Off, v.Kind == Base
 }
 
@@ -67,7 +67,7 @@ func (s *State) push(size int32, v Value) {
 
 // move adds n to rsp.
 func (s *State) move(n int32) {
-	s.Regs[rsp] = s.Regs[rsp].plus(int64(n)) // an entry value, of a stack in a register, is one no more
+	s.Regs[rsp] = s.Regs[rsp].Plus(int64(n)) // an entry value, of a stack in a register, is one no more
 }
 
 // top returns the word that rsp points to, unknown if the stack pointer is.
@@ -249,12 +249,12 @@ func (m *machine) add(pc uint64, in *x86.Inst, s *State) {
 	v := Value{}
 	switch {
 	case b.Kind == x86.KImm && in.Op == x86.OpADD:
-		v = s.Regs[a.Reg].plus(in.Imm)
+		v = s.Regs[a.Reg].Plus(in.Imm)
 	case b.Kind == x86.KImm:
-		v = s.Regs[a.Reg].plus(-in.Imm)
+		v = s.Regs[a.Reg].Plus(-in.Imm)
 	case a.Reg == rsp && gpr64(b) && b.Reg == uint8(x86.RAX) && in.Op == x86.OpSUB:
 		if n, ok := m.code.probed(pc); ok {
-			v = s.Regs[rsp].plus(-int64(n))
+			v = s.Regs[rsp].Plus(-int64(n))
 		}
 	}
 	m.set(pc, s, a, v)

@@ -40,8 +40,8 @@ func baseAt(base uint8, off int32) Value { return Value{Kind: Base, Reg: base, O
 // counts as unknown.
 const farOff = 1<<31 - 1<<12 // Go has functions with frames of 1 GB
 
-// plus returns the address n bytes above v; it is Unknown if v is no address.
-func (v Value) plus(n int64) Value {
+// Plus returns the address n bytes above v; it is Unknown if v is no address.
+func (v Value) Plus(n int64) Value {
 	if off := int64(v.Off) + n; v.Kind == Base && n >= -farOff && n <= farOff && off >= -farOff && off <= farOff {
 		return Value{Kind: Base, Reg: v.Reg, Off: int32(off)}
 	}
